@@ -8,9 +8,9 @@ use anyhow::{Result, bail};
 use kubernetes::parameters::{EniParameters, IpamParameters, Parameters};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::MetadataEndpoint;
 use super::ipam::Seconds;
 use super::values::{AbsolutePath, refused};
-use crate::sources::instance::Endpoint;
 
 /// The variable that names the node where the configuration does not: the `DaemonSet` sets it.
 const NODE_NAME: &str = "NODE_NAME";
@@ -28,7 +28,7 @@ pub struct KubernetesSection {
     /// Whether the agent makes the node's `CiliumNode`.
     pub create_node: bool,
     /// Where the instance's metadata service is; `None` where there is none.
-    pub metadata_endpoint: Option<Endpoint>,
+    pub metadata_endpoint: Option<MetadataEndpoint>,
     /// Key of the taint that goes from the Node once the agent is ready.
     pub startup_taint: Option<String>,
     /// How far writes are apart that are not urgent.
@@ -52,7 +52,7 @@ impl Default for KubernetesSection {
             node_name: None,
             kubeconfig: None,
             create_node: true,
-            metadata_endpoint: Some(Endpoint::default()),
+            metadata_endpoint: Some(MetadataEndpoint::default()),
             startup_taint: Some("node.towpath.dev/agent-not-ready".to_owned()),
             update_interval: Seconds::new(Duration::from_secs(15)),
             watch_timeout: Seconds::new(Duration::from_mins(4)),

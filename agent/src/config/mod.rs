@@ -7,6 +7,7 @@ mod ipam;
 mod kubernetes;
 mod marks;
 mod masquerade;
+mod metadata_endpoint;
 mod nat;
 mod sections;
 mod services;
@@ -36,6 +37,7 @@ pub use self::ipam::{
 pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
 pub(crate) use self::marks::mark_neighbours;
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
+pub use self::metadata_endpoint::{MetadataEndpoint, NotMetadataEndpoint};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
     DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,

@@ -57,7 +57,6 @@ const CRATES: &[Layers] = &[
         exceptions: &[
             ("actor", "report"),
             ("cluster", "sources"),
-            ("config", "sources"),
             ("state", "sources"),
         ],
     },

@@ -6,15 +6,15 @@ use std::time::Duration;
 use apiserver::retry::Retry;
 use tokio::time::sleep;
 
+use crate::config::MetadataEndpoint;
 use crate::server::{Command, Handle};
 use crate::sources::instance;
-use crate::sources::instance::Endpoint;
 
 /// How often they are looked for: an ENI that is attached later has to be known before long.
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// Follows them, where there is a metadata service. Must be called inside a tokio runtime.
-pub(in crate::cluster) fn follow(endpoint: Option<Endpoint>, agent: Handle) {
+pub(in crate::cluster) fn follow(endpoint: Option<MetadataEndpoint>, agent: Handle) {
     let Some(endpoint) = endpoint else { return };
     tokio::spawn(async move {
         let mut retry = Retry::default();

@@ -6,8 +6,8 @@ use apiserver::retry::Retry;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::config::MetadataEndpoint;
 use crate::sources::instance;
-use crate::sources::instance::Endpoint;
 
 /// How long documents wait for the first answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl Identity {
 }
 
 /// Begins to look for it. Must be called inside a tokio runtime.
-pub(in crate::cluster) fn look(endpoint: Option<Endpoint>) -> watch::Receiver<Identity> {
+pub(in crate::cluster) fn look(endpoint: Option<MetadataEndpoint>) -> watch::Receiver<Identity> {
     let Some(endpoint) = endpoint else {
         return watch::channel(Identity::Unknown).1;
     };

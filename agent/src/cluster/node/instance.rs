@@ -6,8 +6,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::cluster::remarks::Remarks;
+use crate::config::MetadataEndpoint;
 use crate::sources::instance;
-use crate::sources::instance::{Endpoint, InstanceError};
+use crate::sources::instance::InstanceError;
 
 /// The topic of what there is to tell.
 const TOPIC: &str = "instance";
@@ -34,7 +35,7 @@ impl Looked {
 
 /// Begins to ask.
 pub(in crate::cluster) fn look(
-    endpoint: Option<Endpoint>,
+    endpoint: Option<MetadataEndpoint>,
     remarks: Remarks,
 ) -> watch::Receiver<Looked> {
     let Some(endpoint) = endpoint else {
@@ -70,7 +71,7 @@ pub(in crate::cluster) fn look(
     receiver
 }
 
-fn remark(endpoint: Endpoint, error: &InstanceError) -> String {
+fn remark(endpoint: MetadataEndpoint, error: &InstanceError) -> String {
     format!(
         "the instance's metadata service at {endpoint} does not identify the instance: {error}; the CiliumNode keeps its values, and Cilium's operator gives no ENIs to a node \
          without an instance id; see kubernetes.metadata-endpoint, which is null where there is no \

@@ -4,8 +4,6 @@
 //! A token is put first and goes with every question. No proxy of the environment is asked: the service
 //! answers the instance alone.
 
-mod endpoint;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,8 +17,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kubernetes::creation::Instance;
 use tokio::time::{sleep, timeout};
-
-pub use self::endpoint::{Endpoint, NotAnEndpoint};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(1);

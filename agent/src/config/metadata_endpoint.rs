@@ -1,38 +1,38 @@
-//! Where the instance's metadata service is.
+//! The address of the instance's metadata service.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the service is: `http://`, an address, and a port where it is not 80.
+/// Address of the service: `http://`, an address, and a port where it is not 80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Endpoint(SocketAddr);
+pub struct MetadataEndpoint(SocketAddr);
 
-/// A text does not say where the service is.
+/// A text is no address of the service.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is refused; allowed: http://169.254.169.254, http://[fd00:ec2::254], or http:// with \
      another address, and a port where it is not 80"
 )]
-pub struct NotAnEndpoint(String);
+pub struct NotMetadataEndpoint(String);
 
-impl TryFrom<String> for Endpoint {
-    type Error = NotAnEndpoint;
+impl TryFrom<String> for MetadataEndpoint {
+    type Error = NotMetadataEndpoint;
 
-    fn try_from(text: String) -> Result<Self, NotAnEndpoint> {
-        Self::parse(&text).ok_or(NotAnEndpoint(text))
+    fn try_from(text: String) -> Result<Self, NotMetadataEndpoint> {
+        Self::parse(&text).ok_or(NotMetadataEndpoint(text))
     }
 }
 
-impl From<Endpoint> for String {
-    fn from(endpoint: Endpoint) -> Self {
+impl From<MetadataEndpoint> for String {
+    fn from(endpoint: MetadataEndpoint) -> Self {
         endpoint.to_string()
     }
 }
 
-impl Default for Endpoint {
+impl Default for MetadataEndpoint {
     /// The service's link-local address.
     fn default() -> Self {
         let address = Ipv4Addr::new(169, 254, 169, 254);
@@ -40,7 +40,7 @@ impl Default for Endpoint {
     }
 }
 
-impl Endpoint {
+impl MetadataEndpoint {
     const SCHEME: &str = "http://";
     const PORT: u16 = 80;
 
@@ -59,7 +59,7 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for MetadataEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.to_string();
         let port = format!(":{}", Self::PORT);
@@ -80,12 +80,15 @@ mod tests {
             "http://127.0.0.1:1338",
             "http://[::1]:1338",
         ] {
-            assert_eq!(Endpoint::parse(text).unwrap().to_string(), text);
+            assert_eq!(MetadataEndpoint::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Endpoint::default().to_string(), "http://169.254.169.254");
         assert_eq!(
-            Endpoint::parse("http://169.254.169.254/").unwrap(),
-            Endpoint::default()
+            MetadataEndpoint::default().to_string(),
+            "http://169.254.169.254"
+        );
+        assert_eq!(
+            MetadataEndpoint::parse("http://169.254.169.254/").unwrap(),
+            MetadataEndpoint::default()
         );
         for text in [
             "169.254.169.254",
@@ -95,7 +98,7 @@ mod tests {
             "http://fd00:ec2::254",
             "",
         ] {
-            assert_eq!(Endpoint::parse(text), None, "{text}");
+            assert_eq!(MetadataEndpoint::parse(text), None, "{text}");
         }
     }
 }
