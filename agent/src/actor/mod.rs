@@ -42,8 +42,8 @@ use crate::host::netns;
 use crate::server::Command;
 use crate::server::Work;
 use crate::sources::node::NodeSource;
+use crate::sources::numbering::Numbering;
 use crate::sources::policy::PolicyFiles;
-use crate::state::numbering::Numbering;
 use crate::state::store::{Store, Stored};
 use flows as nat;
 

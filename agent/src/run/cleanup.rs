@@ -23,10 +23,10 @@ use crate::host::earlier_ports;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::reservation::Reservation;
 use crate::run::ENDPOINTS;
+use crate::sources::numbering;
 use crate::state::identity;
 use crate::state::kept;
 use crate::state::lock::{Lock, PinsLock};
-use crate::state::numbering;
 
 /// What a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

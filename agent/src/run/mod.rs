@@ -36,10 +36,10 @@ use crate::run::checked::check;
 use crate::server::exposition::Exposition;
 use crate::server::{Handle, Server, ServerLimits};
 use crate::sources::node::Kept;
+use crate::sources::numbering::Numbering;
 use crate::sources::policy::PolicyWatch;
 use crate::state::identity;
 use crate::state::lock::{Lock, PATIENCE, PinsLock};
-use crate::state::numbering::Numbering;
 use crate::state::store::Store;
 use flows as nat;
 

@@ -4,6 +4,7 @@ pub mod follow;
 pub mod instance;
 pub mod masq_agent;
 pub mod node;
+pub(crate) mod numbering;
 pub(crate) mod policy;
 pub mod pools;
 pub(crate) mod used_pools;

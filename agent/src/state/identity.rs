@@ -149,7 +149,7 @@ mod tests {
     use crate::host::earlier_ports::EarlierPorts;
     use crate::host::reservation::Reservation;
     use crate::sources::node::Kept;
-    use crate::state::numbering::Numbering;
+    use crate::sources::numbering::Numbering;
 
     fn folders() -> [tempfile::TempDir; 2] {
         [(); 2].map(|()| tempfile::tempdir().unwrap())

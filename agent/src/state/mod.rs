@@ -5,5 +5,4 @@ pub(crate) mod durable;
 pub(crate) mod identity;
 pub(crate) mod kept;
 pub(crate) mod lock;
-pub(crate) mod numbering;
 pub(crate) mod store;

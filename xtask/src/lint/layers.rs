@@ -54,11 +54,7 @@ const CRATES: &[Layers] = &[
             &["report", "run"],
             &["cli"],
         ],
-        exceptions: &[
-            ("actor", "report"),
-            ("cluster", "sources"),
-            ("state", "sources"),
-        ],
+        exceptions: &[("actor", "report"), ("cluster", "sources")],
     },
     Layers {
         folder: "datapath-ebpf/src",
