@@ -3,7 +3,7 @@
 
 pub(crate) mod admission;
 mod check;
-mod commands;
+pub(crate) mod commands;
 mod detours;
 pub(crate) mod ingress;
 mod orphans;

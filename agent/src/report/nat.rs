@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use api::types::{Metric, NatStats, NatStatus};
-use api::{ApiError, ErrorCode};
 use datapath_common::abi::HOST;
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::outcome::{DropReason, Outcome};
-use flows::{Answer, NatCounters};
+use flows::NatCounters;
 use ipam::Family;
 use loader::intent::Endpoint;
 use loader::kernel::{MapEntry, MapKey};
 
 use crate::actor::Actor;
+use crate::actor::commands::sweeper;
 use crate::host::kernel::Host;
 use crate::server::Reply;
 use flows as nat;
@@ -33,19 +33,6 @@ const FAILURES: [DropReason; 11] = [
     DropReason::MetadataBlocked,
     DropReason::SctpPortTaken,
 ];
-
-/// Has the sweeper answer a caller.
-pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>) -> Answer<T> {
-    Box::new(move |answer| {
-        let answer = answer.map_err(|error| internal(&error));
-        // A caller that went away needs no answer.
-        reply.send(answer).ok();
-    })
-}
-
-fn internal(error: &anyhow::Error) -> ApiError {
-    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
-}
 
 /// Packets of all programs by the reasons that are of translation.
 fn failures(counters: &BTreeMap<(Program, Outcome), Counter>) -> BTreeMap<String, u64> {
@@ -76,7 +63,7 @@ impl<K: Host> Actor<K> {
                 let failures = failures(&counters?);
                 Ok(Box::new(NatStats { failures, ..stats }))
             });
-            answer(reply)(whole);
+            sweeper::answer(reply)(whole);
         }));
     }
 

@@ -54,7 +54,7 @@ const CRATES: &[Layers] = &[
             &["report", "run"],
             &["cli"],
         ],
-        exceptions: &[("actor", "report"), ("cluster", "sources")],
+        exceptions: &[("cluster", "sources")],
     },
     Layers {
         folder: "datapath-ebpf/src",

@@ -3,6 +3,7 @@
 mod addresses;
 mod collect;
 mod leasing;
+pub(crate) mod sweeper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +23,6 @@ use crate::faults::{self, Point};
 use crate::host::kernel::Host;
 use crate::host::netns;
 use crate::host::netns::Netns;
-use crate::report::nat;
 use crate::server::{Command, EndpointRequest, Reply};
 
 /// An endpoint that waits for the pass that makes it.
@@ -120,10 +120,10 @@ impl<K: Host> Actor<K> {
             Command::CutOffPods(reply) => drop(reply.send(Ok(self.cut_off_pods()))),
             Command::BypassedRules(reply) => drop(reply.send(Ok(self.bypassed_rules()))),
             // The sweeper answers these by itself: a look at every flow takes its time.
-            Command::NatFlows(filter, reply) => self.nat.list(filter, nat::answer(reply)),
+            Command::NatFlows(filter, reply) => self.nat.list(filter, sweeper::answer(reply)),
             Command::NatFlush(filter, reply) => {
                 tracing::info!(?filter, "translated flows flushed");
-                self.nat.flush(filter, nat::answer(reply));
+                self.nat.flush(filter, sweeper::answer(reply));
             }
             Command::NatStats(reply) => self.nat_stats(reply),
         }
