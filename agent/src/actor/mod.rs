@@ -11,6 +11,7 @@ pub(crate) mod pacer;
 mod passes;
 pub(crate) mod pending;
 mod placing;
+pub(crate) mod policy;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ use crate::actor::detours::Detours;
 use crate::actor::ingress::OwnAddresses;
 use crate::actor::pacer::{Look, Pacer};
 use crate::actor::pending::Pending;
+use crate::actor::policy::PolicyFiles;
 use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::host::kernel::Host;
 use crate::host::netns;
@@ -43,7 +45,6 @@ use crate::server::Command;
 use crate::server::Work;
 use crate::sources::node::NodeSource;
 use crate::sources::numbering::Numbering;
-use crate::sources::policy::PolicyFiles;
 use crate::state::store::{Store, Stored};
 use flows as nat;
 

@@ -26,12 +26,12 @@ use serde_json::Value;
 
 use super::facts::Facts;
 use super::pod_routes::Followed;
+use super::policy::PolicyWatch;
 use super::ports::TranslationPorts;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use super::silent::Silent;
 use crate::faults::{self, Point};
-use crate::sources::policy::PolicyWatch;
 use crate::state::lock::PinsLock;
 use flows as nat;
 

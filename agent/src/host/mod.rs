@@ -7,6 +7,7 @@ pub(crate) mod netns;
 pub(crate) mod netns_lock;
 pub(crate) mod other_cni;
 pub(crate) mod pod_routes;
+pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod reservation;
 pub(crate) mod service_nat;

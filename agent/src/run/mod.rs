@@ -3,6 +3,7 @@
 pub(crate) mod checked;
 pub(crate) mod cleanup;
 pub(crate) mod memory;
+mod sources;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,6 @@ use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::allocation::{Addresses, boot_id};
-use super::sources::Sources;
 use crate::actor::ingress::task::IngressTask;
 use crate::actor::pending::Pending;
 use crate::config::{self, Config};
@@ -29,15 +29,16 @@ use crate::faults;
 use crate::host::kernel::HostKernel;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::other_cni;
+use crate::host::policy::PolicyWatch;
 use crate::host::ports::TranslationPorts;
 use crate::host::reservation::Reservation;
 use crate::host::service_nat::ServiceNat;
 use crate::run::checked::check;
+use crate::run::sources::Sources;
 use crate::server::exposition::Exposition;
 use crate::server::{Handle, Server, ServerLimits};
 use crate::sources::node::Kept;
 use crate::sources::numbering::Numbering;
-use crate::sources::policy::PolicyWatch;
 use crate::state::identity;
 use crate::state::lock::{Lock, PATIENCE, PinsLock};
 use crate::state::store::Store;

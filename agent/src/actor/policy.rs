@@ -1,0 +1,123 @@
+//! The sources of the masquerade policy and of the services' addresses.
+
+use std::collections::BTreeSet;
+
+use loader::intent::ClusterServices;
+use loader::masquerade::{AgentCidrs, MasqueradeSettings, Policy, Pools};
+use tokio::sync::watch;
+
+use crate::cluster::{ServicesSource, Unenforced};
+use crate::sources::follow::Followed;
+use crate::sources::used_pools::UsedPools;
+use crate::sources::{masq_agent, pools};
+
+/// The files as they are followed; none where the configuration names none. In a cluster some of it is
+/// objects.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyFiles {
+    pools: Option<watch::Receiver<Followed<Pools>>>,
+    agent: Option<watch::Receiver<Followed<AgentCidrs>>>,
+    cluster: Option<OfCluster>,
+    used: UsedPools,
+}
+
+/// What a cluster tells.
+#[derive(Debug)]
+pub(crate) struct OfCluster {
+    /// The services' addresses.
+    pub(crate) services: watch::Receiver<ServicesSource>,
+    /// Network policies that nobody may enforce, where that is looked for.
+    pub(crate) unenforced: Option<watch::Receiver<Unenforced>>,
+    /// Why the Node may still keep pods off.
+    pub(crate) keeps_off: watch::Receiver<Option<String>>,
+}
+
+impl PolicyFiles {
+    /// Reads the files that the settings name, and follows them.
+    pub(crate) fn follow(settings: &MasqueradeSettings, used: UsedPools) -> Self {
+        let MasqueradeSettings { pools, agent, .. } = settings;
+        Self {
+            pools: pools.clone().map(pools::watch),
+            agent: agent.clone().map(masq_agent::watch),
+            cluster: None,
+            used,
+        }
+    }
+
+    /// The same with the pools of a cluster, and what else it tells.
+    pub(crate) fn follow_cluster(
+        settings: &MasqueradeSettings,
+        (pools, used): (watch::Receiver<Followed<Pools>>, UsedPools),
+        cluster: OfCluster,
+    ) -> Self {
+        Self {
+            pools: Some(pools),
+            agent: settings.agent.clone().map(masq_agent::watch),
+            cluster: Some(cluster),
+            used,
+        }
+    }
+
+    /// Waits for a change of any.
+    pub(crate) async fn changed(&mut self) {
+        let Self {
+            pools,
+            agent,
+            cluster,
+            used: _,
+        } = self;
+        let services = cluster.as_mut().map(|cluster| &mut cluster.services);
+        tokio::select! {
+            () = changed(pools.as_mut()) => {}
+            () = changed(agent.as_mut()) => {}
+            () = changed(services) => {}
+        }
+    }
+
+    /// What is known of the cluster's services.
+    pub(crate) fn services(&mut self) -> ClusterServices {
+        let cluster = self.cluster.as_mut();
+        cluster.map_or_else(ClusterServices::none, |cluster| {
+            cluster.services.borrow_and_update().known.clone()
+        })
+    }
+
+    /// What the cluster tells; nothing where there is none.
+    pub(crate) fn cluster(&self) -> Option<&OfCluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The policy that is in force, from what they say and the names of the pools that are in use.
+    pub(crate) fn policy(&mut self, used: &BTreeSet<String>) -> Policy {
+        let pools = self.pools.as_mut();
+        let pools = pools.and_then(|r| r.borrow_and_update().value.clone());
+        Policy {
+            pools: self.used.in_force(pools, used),
+            agent: self
+                .agent
+                .as_mut()
+                .and_then(|r| r.borrow_and_update().value.clone()),
+        }
+    }
+
+    /// The pool documents, where they are followed.
+    pub(crate) fn pools(&self) -> Option<Followed<Pools>> {
+        self.pools.as_ref().map(|r| r.borrow().clone())
+    }
+
+    /// The ip-masq-agent files, where they are followed.
+    pub(crate) fn agent(&self) -> Option<Followed<AgentCidrs>> {
+        self.agent.as_ref().map(|r| r.borrow().clone())
+    }
+}
+
+/// Waits for a change; for ever where there is nothing to follow.
+async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
+    let ended = match receiver {
+        Some(receiver) => receiver.changed().await.is_err(),
+        None => true,
+    };
+    if ended {
+        std::future::pending::<()>().await;
+    }
+}
