@@ -33,6 +33,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),
     (
+        "towpath-node-document",
+        &[
+            "datapath-common",
+            "towpath-api",
+            "towpath-document",
+            "towpath-ipam",
+            "towpath-loader",
+        ],
+    ),
+    (
         "towpath-operator",
         &[
             "towpath-apiserver",
@@ -71,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-ipam",
             "towpath-kubernetes",
             "towpath-loader",
+            "towpath-node-document",
             "towpath-terminal",
         ],
     ),

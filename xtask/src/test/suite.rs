@@ -62,6 +62,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("towpath-kubernetes", "lib", "*", Suite::Unit),
     ("towpath-kubernetes", "test", "*", Suite::Unit),
+    ("towpath-node-document", "lib", "*", Suite::Unit),
     ("towpath-operator", "lib", "*", Suite::Unit),
     ("towpath-operator", "bin", "*", Suite::Unit),
     ("towpath-terminal", "lib", "*", Suite::Unit),

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use loader::intent::{Eni, OtherEni, Problem};
 
 use super::blocks::Claim;
-use crate::sources::node::problem::Findings;
+use crate::problem::Findings;
 
 /// An ENI with what it claims for pods.
 pub(super) type Claiming = (Box<Eni>, Vec<Claim>);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::sources::node::problem::Findings;
+use crate::problem::Findings;
 
 /// An IPv4 address that a device can have.
 pub(super) fn ipv4(findings: &mut Findings, path: impl Display, text: &str) -> Option<Ipv4Addr> {

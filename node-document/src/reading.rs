@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::document::{CiliumNode, Eni, Entry};
+use super::fields::{CiliumNode, Eni, Entry};
 use super::raw::Raw;
 use document::ReadError;
 use loader::intent::Problem;

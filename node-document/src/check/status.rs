@@ -2,8 +2,8 @@
 
 use loader::intent::StaticAddress;
 
-use crate::sources::node::document::{CiliumNode, IpamStatus};
-use crate::sources::node::problem::Findings;
+use crate::fields::{CiliumNode, IpamStatus};
+use crate::problem::Findings;
 
 /// How it is with the public address that `static-ip-tags` ask for.
 pub(super) fn static_address(doc: &CiliumNode, findings: &mut Findings) -> StaticAddress {

@@ -1,22 +1,20 @@
-//! The node document: a `CiliumNode` v2 as JSON or YAML, read once and watched.
+//! The node document: the text of a `CiliumNode` v2, as JSON or YAML, and the node that it describes.
+//!
+//! One bad entry costs only itself. Nothing here does I/O.
 
 mod check;
-mod document;
+mod fields;
 mod placement;
 mod problem;
 mod raw;
 mod reading;
-mod watch;
 
 use datapath_common::mark::MarkLayout;
 use loader::intent::Node;
 use loader::numbers::highest_number;
 
-pub(crate) use self::placement::{Around, place, take_enis};
+pub use self::placement::{Around, place, take_enis};
 pub use self::problem::DocumentError;
-pub(crate) use self::watch::look;
-pub use self::watch::{NodeSource, watch, watch_kept};
-pub use crate::state::kept::Kept;
 
 /// Reads a node document. A text that begins with a brace is JSON, any other one YAML,
 /// where a word without quotes is text wherever text is wanted.

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use loader::intent::{Eni, Node, OtherEni, Problem};
 
 use self::eni::{Checked, Context};
-use super::document::{CiliumNode, IpamSpec, NodeAddress};
+use super::fields::{CiliumNode, IpamSpec, NodeAddress};
 use super::placement::{Around, place};
 use super::problem::{DocumentError, Findings};
 

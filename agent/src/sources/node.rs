@@ -1,4 +1,4 @@
-//! Following the node document's file.
+//! The node document's file, read and followed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,13 @@ use datapath_common::mark::MarkLayout;
 use loader::intent::Node;
 use tokio::sync::watch as channel;
 
-use super::Kept;
 use crate::sources::follow;
 use crate::sources::follow::{Followed, Source};
 use document::read_file;
+
+pub use crate::state::kept::Kept;
+pub(crate) use node_document::{Around, place, take_enis};
+pub use node_document::{DocumentError, parse};
 
 /// What is known from the node document's file.
 pub type NodeSource = Followed<Node>;
@@ -67,7 +70,7 @@ impl Source for NodeDocument {
         _last: Option<&Node>,
     ) -> Result<Node, String> {
         let parsed = match content {
-            Ok(text) => super::parse(text, self.mark).map_err(|e| e.to_string()),
+            Ok(text) => parse(text, self.mark).map_err(|e| e.to_string()),
             Err(error) => Err(error.clone()),
         };
         parsed.map_err(|error| format!("{}: {error}", path.display()))
@@ -75,9 +78,7 @@ impl Source for NodeDocument {
 
     fn kept(&self, path: &Path) -> Option<Node> {
         let kept = self.kept.as_ref()?;
-        kept.read_as(&path.display().to_string(), |text| {
-            super::parse(text, self.mark)
-        })
+        kept.read_as(&path.display().to_string(), |text| parse(text, self.mark))
     }
 
     fn keep(&self, path: &Path, content: &Self::Content) {

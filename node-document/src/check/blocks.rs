@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::values;
-use crate::sources::node::document;
-use crate::sources::node::problem::Findings;
+use crate::fields;
+use crate::problem::Findings;
 
 /// A block and the field that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +29,7 @@ pub(super) struct Around<'a> {
 
 /// Reads addresses and prefixes. Addresses that a prefix of the same ENI covers are left out:
 /// with prefix delegation the document lists both.
-pub(super) fn read(
-    eni: &document::Eni,
-    around: &Around<'_>,
-    findings: &mut Findings,
-) -> Vec<Claim> {
+pub(super) fn read(eni: &fields::Eni, around: &Around<'_>, findings: &mut Findings) -> Vec<Claim> {
     let mut claims = prefixes(eni, around, findings);
     let covering: Vec<IpNet> = claims.iter().map(|claim| claim.net).collect();
     let mut seen = BTreeMap::new();
@@ -74,7 +70,7 @@ pub(super) fn read(
     claims
 }
 
-fn prefixes(eni: &document::Eni, around: &Around<'_>, findings: &mut Findings) -> Vec<Claim> {
+fn prefixes(eni: &fields::Eni, around: &Around<'_>, findings: &mut Findings) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (i, text) in eni.prefixes.iter().enumerate() {
         let path = format!("{}.prefixes[{i}]", around.path);

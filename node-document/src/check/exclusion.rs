@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::eni::Context;
-use crate::sources::node::document::EniSpec;
+use crate::fields::EniSpec;
 use loader::intent::Problem;
 
 /// Why the ENI's number excludes it; `None` when it does not.

@@ -12,22 +12,23 @@ use loader::intent::{Eni, Node, OtherEni};
 
 /// What placing ENIs rests on beside the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Around {
+pub struct Around {
     /// The highest number.
-    pub(crate) highest: u8,
+    pub highest: u8,
     /// Index of the device with each MAC; `None` where nobody has looked.
-    pub(crate) devices: Option<BTreeMap<MacAddr, u32>>,
+    pub devices: Option<BTreeMap<MacAddr, u32>>,
     /// The numbers that ENIs have by now, by id.
-    pub(crate) known: BTreeMap<String, EniNumber>,
+    pub known: BTreeMap<String, EniNumber>,
     /// Numbers that something still carries, though no ENI has them.
-    pub(crate) busy: BTreeSet<EniNumber>,
+    pub busy: BTreeSet<EniNumber>,
     /// The network card of each MAC, as far as the instance's metadata service tells.
-    pub(crate) cards: BTreeMap<MacAddr, u32>,
+    pub cards: BTreeMap<MacAddr, u32>,
 }
 
 impl Around {
     /// Where nothing else is known.
-    pub(crate) fn new(highest: u8) -> Self {
+    #[must_use]
+    pub fn new(highest: u8) -> Self {
         Self {
             highest,
             ..Self::default()
@@ -59,7 +60,7 @@ impl Around {
 }
 
 /// Takes out every ENI that has nothing wrong with its own entry.
-pub(crate) fn take_enis(node: &mut Node) -> Vec<Eni> {
+pub fn take_enis(node: &mut Node) -> Vec<Eni> {
     let placed = std::mem::take(&mut node.enis).into_values();
     let others = std::mem::take(&mut node.others);
     let (whole, others) = others.into_iter().partition(|eni| eni.whole.is_some());
@@ -70,7 +71,7 @@ pub(crate) fn take_enis(node: &mut Node) -> Vec<Eni> {
 }
 
 /// Gives numbers to ENIs, beside the entries that cannot be used.
-pub(crate) fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
+pub fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
     exclude_cards(&mut enis, around);
     enis.sort_by(|a, b| {
         let rank = |eni| (around.rank(eni), ());

@@ -6,8 +6,8 @@ use ipam::EdgeRules;
 use ipnet::IpNet;
 
 use super::values;
-use crate::sources::node::document::AllocatedPool;
-use crate::sources::node::problem::Findings;
+use crate::fields::AllocatedPool;
+use crate::problem::Findings;
 
 /// The blocks of every pool, by block and as they are listed.
 #[derive(Debug, Default)]

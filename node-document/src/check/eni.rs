@@ -10,9 +10,9 @@ use loader::intent::{Eni, OtherEni, Problem};
 
 use super::blocks::{self, Around, Claim};
 use super::{exclusion, values};
-use crate::sources::node::document;
-use crate::sources::node::document::{EniSpec, Entry};
-use crate::sources::node::problem::Findings;
+use crate::fields;
+use crate::fields::{EniSpec, Entry};
+use crate::problem::Findings;
 
 /// What holds for all ENIs of the node.
 pub(super) struct Context<'a> {
@@ -80,7 +80,7 @@ pub(super) fn check(
 struct OneEni<'a> {
     key: &'a str,
     path: String,
-    doc: &'a document::Eni,
+    doc: &'a fields::Eni,
     wrong: &'a [Problem],
     context: &'a Context<'a>,
     /// The reason that the entry is unusable.
