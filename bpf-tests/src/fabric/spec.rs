@@ -51,7 +51,7 @@ impl Spec {
     /// The ENIs of a node, as the cloud has them. Nodes count from 0.
     pub(super) fn enis(&self, node: u8) -> Result<Vec<Eni>> {
         if let Some(text) = &self.document {
-            let document = towpath::sources::node::parse(text, MarkLayout::DEFAULT)?;
+            let document = node_document::parse(text, MarkLayout::DEFAULT)?;
             let enis = Eni::of_node(&document).into_iter();
             return Ok(enis.map(|eni| eni.moved_to(node)).collect());
         }

@@ -166,8 +166,7 @@ mod tests {
                 ..Size::SMALL
             };
             let node =
-                towpath::sources::node::parse(&size.document().to_string(), MarkLayout::DEFAULT)
-                    .unwrap();
+                node_document::parse(&size.document().to_string(), MarkLayout::DEFAULT).unwrap();
             let enis = Eni::of_node(&node);
             assert_eq!(enis.len(), usize::from(size.enis));
             let room: usize = enis

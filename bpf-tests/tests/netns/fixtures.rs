@@ -39,7 +39,7 @@ fn peer_in_the_vpc<'a>(fabric: &'a Fabric, node: &Node) -> Place<'a> {
 /// Pods with the n-th addresses of ENIs reach each other and everybody else, and leave by the ENI
 /// that owns their address.
 fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
-    let node = towpath::sources::node::parse(text, MarkLayout::DEFAULT).unwrap();
+    let node = node_document::parse(text, MarkLayout::DEFAULT).unwrap();
     let spec = Spec {
         document: Some(text.to_owned()),
         ..Spec::default()

@@ -91,12 +91,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "datapath-build",
             "datapath-common",
             "ec2-fake",
-            "towpath",
             "towpath-api",
             "towpath-cni",
             "towpath-flows",
             "towpath-ipam",
             "towpath-loader",
+            "towpath-node-document",
+        ],
+    ),
+    (
+        "agent-tests",
+        &[
+            "bpf-tests",
+            "datapath-common",
+            "towpath",
+            "towpath-cni",
+            "towpath-ipam",
+            "towpath-loader",
+            "towpath-node-document",
         ],
     ),
     ("xtask", &["datapath-build"]),
@@ -122,6 +134,7 @@ const OUTSIDE: &[(&[&str], &[&str])] = &[
     (
         &["tokio"],
         &[
+            "agent-tests",
             "bpf-tests",
             "ec2-fake",
             "towpath",

@@ -127,6 +127,7 @@ fn exists(root: &Path, test: &str) -> bool {
 fn candidates(root: &Path, program: &str, modules: &[&str]) -> Vec<PathBuf> {
     let folders = [
         root.join("bpf-tests/tests").join(program),
+        root.join("agent-tests/tests").join(program),
         root.join("loader/tests").join(program),
         root.join("agent/tests").join(program),
         match program {

@@ -87,10 +87,10 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
-    ("bpf-tests", "test", "kubernetes", Suite::Api),
+    ("agent-tests", "test", "kubernetes", Suite::Api),
     ("bpf-tests", "test", "operator", Suite::Operator),
     ("bpf-tests", "test", "cluster", Suite::Cluster),
-    ("bpf-tests", "test", "cri", Suite::Cri),
+    ("agent-tests", "test", "cri", Suite::Cri),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
 ];

@@ -2,8 +2,8 @@
 
 use bpf_tests::kubernetes::ApiServer;
 use datapath_common::mark::MarkLayout;
+use node_document::parse;
 use serde_json::{Value, json};
-use towpath::sources::node;
 
 use crate::scene::Place;
 
@@ -23,7 +23,7 @@ const DOCUMENTS: [(&str, &str); 2] = [
 ];
 
 fn parsed(document: &Value) -> loader::intent::Node {
-    node::parse(&document.to_string(), MarkLayout::DEFAULT).unwrap()
+    parse(&document.to_string(), MarkLayout::DEFAULT).unwrap()
 }
 
 /// A document as it was written, without what the server adds.
