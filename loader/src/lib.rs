@@ -7,8 +7,6 @@
 //! ```
 
 pub mod bpf;
-pub mod bypassed;
-pub mod conntrack;
 pub mod desired;
 #[cfg(any(test, feature = "model"))]
 #[allow(
@@ -23,16 +21,14 @@ pub mod gateways;
 pub mod intent;
 pub mod kernel;
 pub mod masquerade;
+pub mod netfilter;
 pub mod netlink;
 pub mod numbers;
-pub mod periodic;
 pub mod plan;
 pub mod pod_routes;
 pub mod policy;
 pub mod recognise;
 pub mod reconcile;
-pub mod service_nat;
 pub mod stamp;
 pub mod traces;
-pub mod untracked;
 pub mod view;

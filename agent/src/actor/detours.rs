@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::actor::Actor;
 use crate::host::kernel::Host;
 use api::ids::PodRef;
-use loader::untracked;
+use loader::netfilter::untracked;
 
 /// Age of a pod's way past the stack from which on connections may be open on it: the CNI plugin
 /// `bandwidth` makes its qdisc right behind our ADD.

@@ -19,9 +19,9 @@ use loader::bpf::{Datapath, DatapathSettings};
 use loader::gateways::{self, Gateway};
 use loader::intent::Endpoint;
 use loader::kernel::{Endpoints, Kernel, MapEntry, MapKey, Object, Observed, Step, StepKind};
+use loader::netfilter::untracked::Untracked;
 use loader::netlink::{Change, Netlink, Others};
 use loader::pod_routes::PodRoutes;
-use loader::untracked::Untracked;
 use serde_json::Value;
 
 use super::facts::Facts;

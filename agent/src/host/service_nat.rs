@@ -9,7 +9,7 @@ use api::types::ServiceNat as Mode;
 use api::types::ServiceNatStatus;
 use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
-use loader::service_nat::{Detector, Evidence, Renewal};
+use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 
 /// What pods miss where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";

@@ -3,7 +3,7 @@
 use api::ids::EndpointId;
 use api::types::{Direction, ForeignProgram, Position};
 use loader::bpf::Path;
-use loader::bypassed::Subjects;
+use loader::netfilter::bypassed::Subjects;
 use loader::numbers;
 
 use crate::actor::Actor;

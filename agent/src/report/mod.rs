@@ -24,9 +24,9 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use loader::bpf::Path;
 use loader::intent::{Eni, OtherEni};
+use loader::netfilter::untracked;
 use loader::netlink;
 use loader::netlink::Others;
-use loader::untracked;
 use loader::view::{EndpointView, EniView};
 
 use super::actor::Actor;

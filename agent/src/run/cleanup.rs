@@ -10,9 +10,9 @@ use datapath_common::abi;
 use loader::bpf;
 use loader::bpf::Datapath;
 use loader::kernel::{Object, Observed, StepKind};
+use loader::netfilter::untracked;
 use loader::netlink::Netlink;
 use loader::recognise::{Owned, is_fence, recognise};
-use loader::untracked;
 use serde::Serialize;
 
 use crate::actor::ingress::task::give_back;

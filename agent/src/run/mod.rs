@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use loader::bpf;
 use loader::bpf::Datapath;
-use loader::conntrack;
+use loader::netfilter::conntrack;
+use loader::netfilter::service_nat::KernelTracker;
+use loader::netfilter::untracked::Untracked;
 use loader::netlink::Netlink;
-use loader::service_nat::KernelTracker;
-use loader::untracked::Untracked;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 

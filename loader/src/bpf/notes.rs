@@ -13,7 +13,7 @@ use super::jiffies::Jiffies;
 use super::nat::table;
 use super::stack::SharedStack;
 use super::sys::table::Table;
-use crate::service_nat::Notes;
+use crate::netfilter::service_nat::Notes;
 
 /// The map of notes, and what else it takes to make one.
 pub struct StackNotes {

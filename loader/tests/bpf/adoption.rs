@@ -12,7 +12,7 @@ use flows::Tables as _;
 use ipam::Family;
 use loader::bpf::{AttachMode, Datapath, DatapathSettings};
 use loader::kernel::{Attachment, MapEntry, MapKey, StepKind};
-use loader::service_nat::Notes as _;
+use loader::netfilter::service_nat::Notes as _;
 
 use crate::world::{World, at, attach, hook, in_world, observe, run, veth};
 

@@ -21,7 +21,7 @@ use flows::{FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
 use ipam::Family;
 use loader::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
 use loader::kernel::{MapEntry, StepKind};
-use loader::service_nat::KernelTracker;
+use loader::netfilter::service_nat::KernelTracker;
 
 use crate::world::{World, in_world};
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
-use loader::conntrack::{Conntrack, Entry, TcpState, Tuple, entries, timeouts};
+use loader::netfilter::conntrack::{Conntrack, Entry, TcpState, Tuple, entries, timeouts};
 use nix::sched::{CloneFlags, setns};
 
 use crate::host::{Pod, in_netns, ip, run};

@@ -1,6 +1,6 @@
 //! What of the host's NAT is seen, made by each program that makes it.
 
-use loader::service_nat::Detector;
+use loader::netfilter::service_nat::Detector;
 
 use crate::host::{in_netns, run};
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::is_translated;
-use crate::conntrack::{Conntrack, Entry, entries};
-use crate::periodic::{Periodic, lock};
+use crate::netfilter::conntrack::{Conntrack, Entry, entries};
+use crate::netfilter::periodic::{Periodic, lock};
 
 /// Time between two looks at connection tracking.
 const LOOK: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ fn take(pairs: &mut Pairs, entry: &Entry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conntrack::Tuple;
+    use crate::netfilter::conntrack::Tuple;
 
     /// The bits `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT`.
     const ANSWERED: u32 = 1 << 1;

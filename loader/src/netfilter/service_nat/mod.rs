@@ -23,7 +23,7 @@ pub use self::missed::Missed;
 pub use self::notes::{is_translated, note};
 pub use self::renewal::{Notes, Renewal};
 pub use self::tracker::KernelTracker;
-use crate::untracked;
+use crate::netfilter::untracked;
 
 /// What was seen, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 use flows::{Mark, Removed, StackLifetimes, Tracker};
 
-use crate::conntrack::{Conntrack, Timeouts, Tuple, entries, timeouts};
+use crate::netfilter::conntrack::{Conntrack, Timeouts, Tuple, entries, timeouts};
 
 /// The kernel's conntrack. Where there is none, it has no entry.
 #[derive(Default)]

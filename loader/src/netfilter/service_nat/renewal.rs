@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use datapath_common::abi::{AddressEntry, Note, PodTuple};
 
 use super::notes::{is_translated, note};
-use crate::conntrack::{Conntrack, Entry};
+use crate::netfilter::conntrack::{Conntrack, Entry};
 
 /// Where notes are kept.
 pub trait Notes: Send {
@@ -99,8 +99,8 @@ mod tests {
     use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
-    use crate::conntrack::Tuple;
     use crate::fixture::address_entry;
+    use crate::netfilter::conntrack::Tuple;
 
     #[derive(Default)]
     struct Maps {

@@ -7,7 +7,7 @@ use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN};
 
-use crate::conntrack::{Entry, TcpState};
+use crate::netfilter::conntrack::{Entry, TcpState};
 
 /// Whether NAT has changed a flow's addresses, so that its answers must take the stack.
 #[must_use]
@@ -107,7 +107,7 @@ mod tests {
     use datapath_common::abi::EndpointAddress;
 
     use super::*;
-    use crate::conntrack::Tuple;
+    use crate::netfilter::conntrack::Tuple;
 
     const SOURCE_NAT: u32 = 1 << 4;
     const DESTINATION_NAT: u32 = 1 << 5;

@@ -1,0 +1,8 @@
+//! Netfilter and conntrack: entries and timeouts, service NAT of the host, our own nftables table, and
+//! the rules that packets past the host's stack bypass.
+
+pub mod bypassed;
+pub mod conntrack;
+mod periodic;
+pub mod service_nat;
+pub mod untracked;
