@@ -17,18 +17,15 @@ pub mod desired;
     reason = "tests alone have it"
 )]
 pub mod fixture;
-pub mod gateways;
 pub mod intent;
 pub mod kernel;
 pub mod masquerade;
 pub mod netfilter;
 pub mod netlink;
 pub mod numbers;
+pub mod observation;
 pub mod plan;
 pub mod pod_routes;
 pub mod policy;
-pub mod recognise;
 pub mod reconcile;
 pub mod stamp;
-pub mod traces;
-pub mod view;

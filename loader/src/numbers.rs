@@ -60,7 +60,7 @@ pub const TC_PRIORITY: u16 = 50_000;
 pub const TC_HANDLE: u32 = 0x7477;
 
 /// Interface group of a pod's host-side device that is finished ("tw"). What it tells is said at
-/// [`crate::recognise::finished_device`]. The group is the one thing that a device keeps while it is
+/// [`crate::observation::ownership::finished_device`]. The group is the one thing that a device keeps while it is
 /// down and that changes nothing else; 0 is the group of every device that has none.
 pub const DEVICE_GROUP: u32 = 0x7477;
 

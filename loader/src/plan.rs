@@ -24,8 +24,8 @@ use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Object, ObjectKey, Observed, Scope, Step, StepKind};
-use crate::recognise::{Owned, intact_device, recognise};
-use crate::view::{OwnedObjects, View};
+use crate::observation::ownership::{Owned, intact_device, recognise};
+use crate::observation::view::{OwnedObjects, View};
 
 /// The steps from the kernel as it is to the kernel as it should be, and how the two compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

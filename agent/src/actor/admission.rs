@@ -10,7 +10,7 @@ use api::{ApiError, ErrorCode};
 use ipam::Family;
 use loader::intent::{About, Endpoint, Intent};
 use loader::numbers;
-use loader::view::{DeviceView, View};
+use loader::observation::view::{DeviceView, View};
 
 use crate::allocation::Addresses;
 use crate::host::facts::Facts;

@@ -15,7 +15,7 @@ use loader::intent::{About, Endpoint};
 use loader::kernel::{MapEntry, NextHop, Observed};
 use loader::netlink;
 use loader::numbers;
-use loader::recognise::finished_device;
+use loader::observation::ownership::finished_device;
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;

@@ -27,7 +27,7 @@ use loader::intent::{Eni, OtherEni};
 use loader::netfilter::untracked;
 use loader::netlink;
 use loader::netlink::Others;
-use loader::view::{EndpointView, EniView};
+use loader::observation::view::{EndpointView, EniView};
 
 use super::actor::Actor;
 use crate::actor::admission::host_device;

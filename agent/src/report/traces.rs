@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::types::Readiness;
 use api::types::Trace;
 use loader::netlink::Others;
-use loader::traces::{Placed, Seen, traces};
+use loader::observation::foreign_config::{Placed, Seen, traces};
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;

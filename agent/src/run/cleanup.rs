@@ -12,7 +12,7 @@ use loader::bpf::Datapath;
 use loader::kernel::{Object, Observed, StepKind};
 use loader::netfilter::untracked;
 use loader::netlink::Netlink;
-use loader::recognise::{Owned, is_fence, recognise};
+use loader::observation::ownership::{Owned, is_fence, recognise};
 use serde::Serialize;
 
 use crate::actor::ingress::task::give_back;

@@ -16,7 +16,7 @@ use api::types::Readiness;
 use datapath_common::mark::MarkLayout;
 use loader::intent::{Eni, Node};
 use loader::kernel::{Link, MapEntry, MapKey};
-use loader::recognise::may_be_eni;
+use loader::observation::ownership::may_be_eni;
 use serde::{Deserialize, Serialize};
 
 use crate::sources::node::{Around, take_enis};

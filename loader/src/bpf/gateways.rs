@@ -10,7 +10,7 @@ use datapath_common::abi::{GatewayEntry, map};
 use super::jiffies::{Jiffies, jiffies_per_second};
 use super::nat::table;
 use super::sys::table::Table;
-use crate::gateways::Gateway;
+use crate::observation::gateways::Gateway;
 
 /// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
 const LEASE: Duration = Duration::from_secs(10);

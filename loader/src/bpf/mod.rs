@@ -52,9 +52,9 @@ pub use notes::StackNotes;
 pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
 pub use untyped::loader;
 
-use crate::gateways::Gateway;
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
-use crate::recognise::endpoint_device;
+use crate::observation::gateways::Gateway;
+use crate::observation::ownership::endpoint_device;
 use crate::stamp::Stamp;
 use groups::Groups;
 

@@ -8,8 +8,8 @@ use api::types::Readiness;
 use crate::intent::{Eni, Intent};
 use crate::kernel::{Link, Observed};
 use crate::numbers;
-use crate::recognise::may_be_eni;
-use crate::view::EniView;
+use crate::observation::ownership::may_be_eni;
+use crate::observation::view::EniView;
 
 /// An ENI and what became of looking for its device.
 pub(super) struct ResolvedEni<'a> {

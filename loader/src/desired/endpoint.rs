@@ -20,8 +20,8 @@ use crate::kernel::{
 };
 use crate::numbers;
 use crate::numbers::highest_number;
-use crate::recognise::{default_metric, endpoint_device, finished_device};
-use crate::view::EndpointView;
+use crate::observation::ownership::{default_metric, endpoint_device, finished_device};
+use crate::observation::view::EndpointView;
 
 type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 

@@ -15,7 +15,7 @@ use crate::kernel::{
     Action, Address, Hook, Link, MapEntry, NextHop, Object, Route, Scope, Selector, SysctlScope,
 };
 use crate::numbers;
-use crate::recognise::default_metric;
+use crate::observation::ownership::default_metric;
 
 /// Adds everything of one ENI.
 pub(super) fn add(

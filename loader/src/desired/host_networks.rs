@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::destinations::{LINK_LOCAL_V4, LINK_LOCAL_V6, METADATA};
 use crate::intent::Intent;
 use crate::kernel::{Link, LinkKind, Observed};
-use crate::recognise::{endpoint_device, may_be_eni};
+use crate::observation::ownership::{endpoint_device, may_be_eni};
 
 /// The most networks that are handed to the stack: each costs an entry of the map of destinations, and
 /// a route in each ENI's table.

@@ -26,7 +26,7 @@ pub use self::destinations::left_out;
 use crate::intent::Intent;
 use crate::kernel::{Link, MapEntry, MapKey, Object, Observed, Scope};
 use crate::masquerade::DEFAULT_POOL;
-use crate::view::{DeviceView, EndpointView, EniView};
+use crate::observation::view::{DeviceView, EndpointView, EniView};
 
 /// What should be in the kernel, and how far the intent could be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]

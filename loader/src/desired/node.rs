@@ -16,7 +16,7 @@ use crate::kernel::{
 };
 use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
-use crate::recognise::is_ingress;
+use crate::observation::ownership::is_ingress;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
 /// the primary's device.

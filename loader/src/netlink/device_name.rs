@@ -6,7 +6,7 @@ use super::socket::Socket;
 use super::{apply, observe};
 use crate::intent::Endpoint;
 use crate::kernel::{Link, LinkKind};
-use crate::recognise::endpoint_device;
+use crate::observation::ownership::endpoint_device;
 
 /// A name that a new device of an endpoint can have. One that the device of another endpoint has is
 /// taken from that: the pod's earlier sandbox, which is dead. One that is not ours to take is left.

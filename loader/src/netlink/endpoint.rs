@@ -3,7 +3,7 @@
 //!
 //! The host's end stays down: it is set up by a step of its own, when the program that guards it is
 //! there. That the pair is finished is noted in the host end's group, as the very last thing
-//! ([`crate::recognise::finished_device`]).
+//! ([`crate::observation::ownership::finished_device`]).
 //!
 //! The host's end gets no link-local address: the pod's gateway is answered for by a permanent
 //! neighbour entry, and without one there is no duplicate address detection and no router
@@ -31,8 +31,8 @@ use super::{apply, device_name, observe, sysctl};
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Link, LinkKind, Neighbour};
 use crate::numbers;
+use crate::observation::ownership::{finished_device, intact_device};
 use crate::pod_routes::PodRoutes;
-use crate::recognise::{finished_device, intact_device};
 
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;

@@ -34,9 +34,9 @@ pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{
     automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
 };
-use crate::gateways::Gateway;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Link, Observed, StepKind, Sysctl};
+use crate::observation::gateways::Gateway;
 use crate::pod_routes::PodRoutes;
 
 /// The owner of the agent's netlink socket: one request at a time.

@@ -14,7 +14,7 @@ use crate::kernel::{
     Action, Address, Attachment, Hook, MapEntry, NextHop, Object, Observed, Route, Rule, Selector,
     SysctlScope,
 };
-use crate::recognise::is_fence;
+use crate::observation::ownership::is_fence;
 
 /// True if a step must wait because another one of its scope failed, or had to wait itself.
 pub(crate) fn rests_on(step: &Planned, failed: &Planned, observed: &Observed) -> bool {

@@ -7,7 +7,7 @@ use datapath_common::counter::Program;
 
 use crate::kernel::{Attachment, LinkKind, MapEntry, NextHop, Object, Observed, Rule};
 use crate::numbers;
-use crate::recognise::{endpoint_device, is_fence};
+use crate::observation::ownership::{endpoint_device, is_fence};
 
 /// The order of what is added: what others rest on first, and what lets packets in last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use super::*;
 use crate::fixture::{ETH0, host, id, intent, plug, pod_link};
 use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope};
 use crate::numbers;
-use crate::recognise::is_fence;
+use crate::observation::ownership::is_fence;
 
 fn host_with_pods() -> Observed {
     let mut observed = host();

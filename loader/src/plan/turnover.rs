@@ -13,7 +13,7 @@ use api::ids::EniNumber;
 use crate::desired::Desired;
 use crate::kernel::{MapEntry, NextHop, Object, ObjectKey, Observed, Scope};
 use crate::numbers;
-use crate::recognise::{Owned, table_number};
+use crate::observation::ownership::{Owned, table_number};
 
 /// What goes before anything is added.
 ///

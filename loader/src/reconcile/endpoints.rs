@@ -13,8 +13,8 @@ use api::ids::EndpointId;
 use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, standing};
 use crate::intent::Intent;
 use crate::kernel::{Endpoints, Kernel, MapEntry, Object, Observed, Scope};
+use crate::observation::view::EndpointView;
 use crate::plan::{Plan, Planned, plan};
-use crate::view::EndpointView;
 
 /// What a pass over some endpoints did and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -33,8 +33,8 @@ use self::repairs::Ledger;
 pub use self::repairs::Repairs;
 use crate::intent::Intent;
 use crate::kernel::{Kernel, Observed, Scope};
+use crate::observation::view::View;
 use crate::plan::{Plan, Planned, plan, rests_on};
-use crate::view::View;
 
 /// How often a pass plans and applies. A new endpoint takes two: its device's index is known only
 /// once the device is there. The third mends what others did meanwhile.

@@ -13,7 +13,7 @@ use crate::kernel::{
     Step, StepKind, SysctlScope,
 };
 use crate::numbers;
-use crate::recognise::{finished_device, intact_device};
+use crate::observation::ownership::{finished_device, intact_device};
 
 /// A kernel in memory.
 pub struct ModelKernel {

@@ -13,7 +13,7 @@ use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Object, Selector, StepKind};
 use crate::masquerade::HostPorts;
 use crate::numbers;
-use crate::recognise::is_fence;
+use crate::observation::ownership::is_fence;
 
 /// A reconciler of a model kernel, with a clock that stands still until it is moved.
 struct Bench {
@@ -464,7 +464,7 @@ fn a_pod_whose_device_is_unfinished_or_gone_gets_a_new_one() {
         (ModelKernel::unplug, 103),
     ] {
         let pod = &bench.kernel().state.links[&ifindex];
-        let id = crate::recognise::endpoint_device(pod).unwrap();
+        let id = crate::observation::ownership::endpoint_device(pod).unwrap();
         undo(bench.kernel(), ifindex);
         let pass = bench.pass();
         assert!(pass.is_clean(), "{:?}", pass.failures);

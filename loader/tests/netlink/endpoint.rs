@@ -9,7 +9,7 @@ use loader::intent::{About, Endpoint};
 use loader::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use loader::netlink::{Netlink, netns_at};
 use loader::numbers;
-use loader::recognise::finished_device;
+use loader::observation::ownership::finished_device;
 use serde_json::json;
 
 use crate::host::{

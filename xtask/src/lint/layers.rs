@@ -31,7 +31,7 @@ const CRATES: &[Layers] = &[
             &["masquerade"],
             &["intent"],
             &["kernel", "pod_routes"],
-            &["fixture", "gateways", "recognise", "traces", "view"],
+            &["fixture", "observation"],
             &["desired", "netlink"],
             &["netfilter", "plan"],
             &["reconcile"],

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use crate::fixture::{BRIDGE, ETH0, mac};
 use crate::kernel::{Attachment, MapEntry, Neighbour, NextHop, Object, Route, Rule};
-use crate::recognise::{Owned, recognise};
+use crate::observation::ownership::{Owned, recognise};
 use crate::reconcile::model::ModelKernel;
 
 /// Something that befalls the kernel; the index picks among what there is.

@@ -30,8 +30,8 @@ use crate::kernel::{
     Selector,
 };
 use crate::numbers;
+use crate::observation::ownership::{endpoint_device, is_fence};
 use crate::plan::plan;
-use crate::recognise::{endpoint_device, is_fence};
 
 /// Passes in which a live kernel has to be where it should be.
 const PASSES: usize = 2;
