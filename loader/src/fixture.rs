@@ -11,9 +11,9 @@ use datapath_common::masquerade::PoolPolicy;
 use ipam::Family;
 use ipnet::IpNet;
 
+use crate::intent::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::intent::{About, ClusterServices, Endpoint, Eni, Intent, Node, Settings, StaticAddress};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
-use crate::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::numbers;
 
 /// Index of ENI 0's device; ENI n's is this plus n.
@@ -106,7 +106,7 @@ pub fn intent() -> Intent {
             host_cidrs: BTreeSet::new(),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
             masquerade: MasqueradeSettings::default(),
-            default_pool: crate::masquerade::DEFAULT_POOL.to_owned(),
+            default_pool: crate::intent::masquerade::DEFAULT_POOL.to_owned(),
             plain_is_native: false,
             service_nat: false,
             ports: NO_SLICES,

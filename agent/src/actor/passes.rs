@@ -1,8 +1,8 @@
 //! Passes of the actor: over the whole node, over some endpoints, and the look for a change between.
 
+use loader::intent::pod_routes::PodRoutes;
 use loader::kernel::Endpoints;
 use loader::netlink::Change;
-use loader::pod_routes::PodRoutes;
 use loader::stamp::Stamp;
 use tokio::time::Instant as Timer;
 

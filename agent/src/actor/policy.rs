@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use loader::intent::ClusterServices;
-use loader::masquerade::{AgentCidrs, MasqueradeSettings, Policy, Pools};
+use loader::intent::masquerade::{AgentCidrs, MasqueradeSettings, Policy, Pools};
 use tokio::sync::watch;
 
 use crate::cluster::{ServicesSource, Unenforced};

@@ -12,7 +12,7 @@ use ipam::node::{BindingError, Eni, EniAddress, NodePools, PodsOnEnis, Pools, Su
 use ipnet::IpNet;
 use kubernetes::flat::FlatPool;
 use loader::intent;
-use loader::masquerade;
+use loader::intent::masquerade;
 
 /// Whether a pool's addresses keep their source out of the VPC; `None` while that is not known.
 pub(crate) type SkipsMasquerade = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;

@@ -42,8 +42,8 @@ use ipam::{
 };
 use kubernetes::handshake::{Handshake, Release};
 use kubernetes::unanswered::Unanswered;
+use loader::intent::masquerade;
 use loader::intent::{About, Endpoint, Intent};
-use loader::masquerade;
 use tokio::time::Instant;
 
 pub(super) use self::clock::boot_id;

@@ -31,7 +31,7 @@ use datapath_common::mark::MarkLayout;
 use document::read_file;
 use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
-use loader::masquerade::Pools;
+use loader::intent::masquerade::Pools;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use self::exhaustion::Condition;

@@ -8,7 +8,7 @@ use apiserver::client::{Connection, PATIENCE};
 use apiserver::follow::{self, Key, Resource, Trouble};
 use apiserver::objects;
 use kubernetes::choice::Candidates;
-use loader::masquerade::Pools;
+use loader::intent::masquerade::Pools;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::types::ExternalPolicy;
 use datapath_common::masquerade::MetadataPolicy;
 use ipnet::IpNet;
-use loader::masquerade::{MasqueradeSettings, is_plain};
+use loader::intent::masquerade::{MasqueradeSettings, is_plain};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{AbsolutePath, refused};

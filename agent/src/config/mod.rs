@@ -23,8 +23,8 @@ use api::types::PathMode;
 use api::types::ServiceNat;
 use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{BpfOptions, DatapathSettings, Path};
+use loader::intent::masquerade::NO_SLICES;
 use loader::intent::{ClusterServices, Settings};
-use loader::masquerade::NO_SLICES;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 

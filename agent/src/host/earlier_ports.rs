@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use document::read_file;
-use loader::masquerade::PortList;
+use loader::intent::masquerade::PortList;
 use serde::{Deserialize, Serialize};
 
 /// Name of the record in the state folder.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use loader::intent::masquerade::HostPorts;
 use loader::kernel::{Address, Link, Observed};
-use loader::masquerade::HostPorts;
 
 /// Addresses and the names of the devices that have them.
 pub(crate) type Holders = BTreeMap<IpAddr, String>;

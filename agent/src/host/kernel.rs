@@ -17,11 +17,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use loader::bpf::{Datapath, DatapathSettings};
 use loader::intent::Endpoint;
+use loader::intent::pod_routes::PodRoutes;
 use loader::kernel::{Endpoints, Kernel, MapEntry, MapKey, Object, Observed, Step, StepKind};
 use loader::netfilter::untracked::Untracked;
 use loader::netlink::{Change, Netlink, Others};
 use loader::observation::gateways::{self, Gateway};
-use loader::pod_routes::PodRoutes;
 use serde_json::Value;
 
 use super::facts::Facts;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use loader::intent::masquerade::MasqueradeSettings;
 use loader::kernel::{MapEntry, Object};
-use loader::masquerade::MasqueradeSettings;
 use loader::policy::Judge;
 
 use flows as nat;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use datapath_common::config::PortSlice;
 use datapath_common::ports::Ports;
 use loader::bpf::{Datapath, DatapathSettings};
-use loader::masquerade::{HostPorts, PortList, SharedPorts, choose, cover};
+use loader::intent::masquerade::{HostPorts, PortList, SharedPorts, choose, cover};
 
 use super::earlier_ports::EarlierPorts;
 use super::reservation::Reservation;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use document::read_file;
-use loader::masquerade::{HostPorts, PortList};
+use loader::intent::masquerade::{HostPorts, PortList};
 use loader::netlink;
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
 use api::{ApiError, ErrorCode};
 use ipnet::IpNet;
 use loader::intent::Eni;
-use loader::masquerade::{DEFAULT_POOL, PortList, metadata_name};
+use loader::intent::masquerade::{DEFAULT_POOL, PortList, metadata_name};
 use loader::netlink;
 use loader::policy::{Asked, Live, unknown_source};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use loader::masquerade::Pools;
+use loader::intent::masquerade::Pools;
 
 use crate::sources::pools;
 use crate::state::kept::{Kept, Subject};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::ids::EniNumber;
-use loader::masquerade::{MasqueradeSettings, Policy};
+use loader::intent::masquerade::{MasqueradeSettings, Policy};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
@@ -92,7 +92,7 @@ fn pool(name: &str, skip: &str) -> String {
     )
 }
 
-fn skips(of: &Receiver<Followed<loader::masquerade::Pools>>, name: &str) -> Option<bool> {
+fn skips(of: &Receiver<Followed<loader::intent::masquerade::Pools>>, name: &str) -> Option<bool> {
     let policy = Policy {
         pools: of.borrow().value.clone(),
         agent: None,
@@ -132,7 +132,7 @@ async fn a_folder_of_pools_is_followed() {
     // A bad document in another file, and no file that is none of ours.
     fs::write(folder.join("notes.txt"), "x").unwrap();
     fs::write(folder.join("blue.yml"), "kind: Pod\n").unwrap();
-    let refused = |p: &Followed<loader::masquerade::Pools>| {
+    let refused = |p: &Followed<loader::intent::masquerade::Pools>| {
         let first = p.value.as_ref()?.refused().first()?;
         Some(first.to_string())
     };
@@ -155,7 +155,7 @@ async fn an_agent_file_is_followed_through_everything() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("ip-masq-agent");
     let mut agent = masq_agent::watch(path.clone());
-    let count = |of: &Followed<loader::masquerade::AgentCidrs>| {
+    let count = |of: &Followed<loader::intent::masquerade::AgentCidrs>| {
         of.value.as_ref().map(|value| value.cidrs.len())
     };
     assert_eq!(count(&agent.borrow()), Some(11), "missing");

@@ -6,7 +6,7 @@ use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use flows::Lookups;
 use loader::bpf::{DatapathSettings, Path};
-use loader::masquerade::NO_SLICES;
+use loader::intent::masquerade::NO_SLICES;
 
 use crate::model::world::{Marks, Metadata, Settings};
 

@@ -9,7 +9,7 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Echo, Session};
 use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
-use loader::masquerade::PortList;
+use loader::intent::masquerade::PortList;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use datapath_common::ports::Ports;
 use flows::Limits;
 use ipam::Family;
 
-use crate::masquerade::{NO_SLICES, PortList, cover};
+use crate::intent::masquerade::{NO_SLICES, PortList, cover};
 
 /// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
 /// come to hold.

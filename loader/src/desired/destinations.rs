@@ -11,9 +11,9 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::builder::Builder;
 use super::host_networks::HostNetworks;
+use crate::intent::masquerade::{AgentCidrs, class_names};
 use crate::intent::{ClusterServices, Intent};
 use crate::kernel::{MapEntry, Object, Observed, Scope};
-use crate::masquerade::{AgentCidrs, class_names};
 
 /// The instance metadata service (AWS, "Use the Instance Metadata Service to access instance
 /// metadata").

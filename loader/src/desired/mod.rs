@@ -24,8 +24,8 @@ use api::types::{MasqueradeView, PoolView};
 use self::builder::Builder;
 pub use self::destinations::left_out;
 use crate::intent::Intent;
+use crate::intent::masquerade::DEFAULT_POOL;
 use crate::kernel::{Link, MapEntry, MapKey, Object, Observed, Scope};
-use crate::masquerade::DEFAULT_POOL;
 use crate::observation::view::{DeviceView, EndpointView, EniView};
 
 /// What should be in the kernel, and how far the intent could be resolved.

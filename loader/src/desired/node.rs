@@ -11,10 +11,10 @@ use ipnet::IpNet;
 use super::builder::Builder;
 use super::eni;
 use super::translation::Exits;
+use crate::intent::masquerade::{NO_SLICES, SharedPorts};
 use crate::kernel::{
     Action, Link, MapEntry, NextHop, Object, Route, Scope, Selector, Sysctl, SysctlScope,
 };
-use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
 use crate::observation::ownership::is_ingress;
 

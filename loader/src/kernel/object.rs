@@ -9,7 +9,7 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use super::{Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl};
-use crate::masquerade::SharedPorts;
+use crate::intent::masquerade::SharedPorts;
 
 /// One thing that should be so in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

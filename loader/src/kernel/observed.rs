@@ -7,7 +7,7 @@ use api::ids::EndpointId;
 use datapath_common::counter::Program;
 use ipnet::IpNet;
 
-use crate::masquerade::HostPorts;
+use crate::intent::masquerade::HostPorts;
 
 use super::{
     Address, Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Resolved, Route, Rule, Sysctl,

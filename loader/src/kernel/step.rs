@@ -6,7 +6,7 @@ use api::ids::{EndpointId, EniNumber};
 
 use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
-use crate::masquerade::SharedPorts;
+use crate::intent::masquerade::SharedPorts;
 
 /// What a step serves. A step that fails holds back only what rests on it in its own scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

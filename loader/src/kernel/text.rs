@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use ipam::Family;
 
 use super::{Action, Link, MapEntry, NextHop, Object, Route, Rule, Selector, Sysctl, SysctlScope};
-use crate::masquerade::class_names;
+use crate::intent::masquerade::class_names;
 
 impl Object {
     /// The object as a line of text; devices by name where they are among `links`.

@@ -29,10 +29,10 @@ use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use super::{apply, device_name, observe, sysctl};
 use crate::intent::Endpoint;
+use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Link, LinkKind, Neighbour};
 use crate::numbers;
 use crate::observation::ownership::{finished_device, intact_device};
-use crate::pod_routes::PodRoutes;
 
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;

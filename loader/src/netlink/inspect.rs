@@ -10,8 +10,8 @@ use super::observe;
 use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use crate::intent::Endpoint;
+use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Neighbour, NextHop};
-use crate::pod_routes::PodRoutes;
 
 /// What is not as it was made, in words.
 pub(super) async fn inspect(endpoint: &Endpoint, routes: &PodRoutes, protocol: u8) -> Vec<String> {

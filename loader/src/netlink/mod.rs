@@ -35,9 +35,9 @@ pub use self::sysctl::{
     automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
 };
 use crate::intent::Endpoint;
+use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Link, Observed, StepKind, Sysctl};
 use crate::observation::gateways::Gateway;
-use crate::pod_routes::PodRoutes;
 
 /// The owner of the agent's netlink socket: one request at a time.
 pub struct Netlink {

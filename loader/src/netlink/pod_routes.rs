@@ -13,9 +13,9 @@ use super::netns::NetNs;
 use super::socket::{self, Socket};
 use super::{apply, observe};
 use crate::intent::Endpoint;
+use crate::intent::pod_routes::{PodRoute, PodRoutes};
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
-use crate::pod_routes::{PodRoute, PodRoutes};
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
 const TABLE_MAIN: u32 = 254;

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use ipam::Family;
 
+use crate::intent::masquerade::PortList;
 use crate::kernel::{Sysctl, SysctlScope};
-use crate::masquerade::PortList;
 
 /// The sysctls of the node as a whole that we manage.
 const NODE: [Sysctl; 3] = [

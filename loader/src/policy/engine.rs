@@ -11,8 +11,8 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use super::longest;
+use crate::intent::masquerade::MasqueradeSettings;
 use crate::kernel::{MapEntry, Object};
-use crate::masquerade::MasqueradeSettings;
 
 /// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
 /// so it is ahead of them while they change.

@@ -28,9 +28,8 @@ const CRATES: &[Layers] = &[
         folder: "loader/src",
         order: &[
             &["numbers", "stamp"],
-            &["masquerade"],
             &["intent"],
-            &["kernel", "pod_routes"],
+            &["kernel"],
             &["fixture", "observation"],
             &["desired", "netlink"],
             &["netfilter", "plan"],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use document::nullable;
 use ipnet::IpNet;
-use loader::masquerade::{AgentCidrs, is_plain};
+use loader::intent::masquerade::{AgentCidrs, is_plain};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::sync::watch;

@@ -1,6 +1,6 @@
 //! What files of every kind exempt.
 
-use loader::masquerade::MASQUERADE_DEFAULTS;
+use loader::intent::masquerade::MASQUERADE_DEFAULTS;
 
 use super::*;
 

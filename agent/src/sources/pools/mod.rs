@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use api::types::{Refused, RefusedKind};
 use ipam::node::Binding;
-use loader::masquerade::{PoolDocument, Pools};
+use loader::intent::masquerade::{PoolDocument, Pools};
 use serde_json::Value;
 use tokio::sync::watch;
 

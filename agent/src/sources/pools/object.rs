@@ -7,7 +7,7 @@ use ipam::Family;
 use ipam::node::{Binding, RESTRICT};
 use ipnet::IpNet;
 use kubernetes::{choice, restriction};
-use loader::masquerade::SKIP;
+use loader::intent::masquerade::SKIP;
 use serde_json::{Map, Value, json};
 
 const KIND: &str = "CiliumPodIPPool";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipam::Family;
-use loader::masquerade::{MasqueradeSettings, Policy};
+use loader::intent::masquerade::{MasqueradeSettings, Policy};
 
 use super::*;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixture::{host, intent};
-use crate::masquerade::Policy;
+use crate::intent::masquerade::Policy;
 
 fn class_of(classes: &BTreeMap<IpNet, DestinationClass>, net: &str) -> DestinationClass {
     classes[&net.parse::<IpNet>().unwrap()]

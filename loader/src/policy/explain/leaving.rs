@@ -203,7 +203,7 @@ impl Live<'_> {
 fn tell_policy(asked: &Asked, question: &Question, told: &mut Told) {
     let class = question.destination;
     if class.contains(DestinationClass::METADATA) {
-        let policy = crate::masquerade::metadata_name(question.metadata);
+        let policy = crate::intent::masquerade::metadata_name(question.metadata);
         told.step("metadata", format!("policy {policy}"));
         if !asked.has_ports && matches!(rule(question), Ruling::Translated(_)) {
             told.step("protocol has ports", yes_or_no(false));

@@ -27,8 +27,8 @@ use self::flows::Came;
 use self::leaving::{Leaving, Origin};
 use super::longest;
 use crate::bpf::{DatapathSettings, Path};
+use crate::intent::masquerade::class_names;
 use crate::kernel::{MapEntry, MapKey};
-use crate::masquerade::class_names;
 
 /// The live maps, and what the programs go by.
 #[derive(Clone, Copy)]

@@ -9,8 +9,8 @@ use datapath_common::masquerade::MetadataPolicy;
 use super::*;
 use crate::fixture::{host, intent, plug, pod_link};
 use crate::intent::Intent;
+use crate::intent::masquerade::MasqueradeSettings;
 use crate::kernel::Object;
-use crate::masquerade::MasqueradeSettings;
 use crate::plan::plan;
 
 fn maps(intent: &Intent) -> BTreeMap<MapKey, MapEntry> {

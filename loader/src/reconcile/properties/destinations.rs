@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datapath_common::abi::DestinationClass;
 
 use super::*;
-use crate::masquerade::{AgentCidrs, Policy};
+use crate::intent::masquerade::{AgentCidrs, Policy};
 
 /// Destinations on a small grid, so that prefixes nest often.
 #[derive(Clone, Debug)]

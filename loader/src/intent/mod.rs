@@ -1,6 +1,8 @@
 //! What the node should be: the sources, merged and checked, before any of it is resolved against
 //! the kernel.
 
+pub mod masquerade;
+pub mod pod_routes;
 mod problem;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,7 @@ use ipnet::{IpNet, Ipv4Net};
 use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
-use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
+use crate::intent::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::numbers;
 
 pub use self::problem::Problem;
