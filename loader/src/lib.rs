@@ -8,15 +8,6 @@
 
 pub mod bpf;
 pub mod desired;
-#[cfg(any(test, feature = "model"))]
-#[allow(
-    missing_docs,
-    clippy::missing_panics_doc,
-    clippy::must_use_candidate,
-    clippy::unwrap_used,
-    reason = "tests alone have it"
-)]
-pub mod fixture;
 pub mod intent;
 pub mod kernel;
 pub mod netfilter;

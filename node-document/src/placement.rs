@@ -258,7 +258,7 @@ fn same_mac(eni: &Eni, holder: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loader::fixture;
+    use loader::kernel::fixture;
 
     /// An ENI with a device index; its MAC and addresses are those of the fixture's of this name.
     fn eni(name: u8, device_index: u32) -> Eni {

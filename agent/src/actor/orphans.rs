@@ -166,7 +166,7 @@ fn addresses(observed: &Observed) -> BTreeMap<u32, BTreeSet<IpAddr>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loader::fixture::{host, id, intent};
+    use loader::kernel::fixture::{host, id, intent};
     use loader::reconcile::Reconciler;
     use loader::reconcile::model::ModelKernel;
 

@@ -180,7 +180,7 @@ mod tests {
     use ipam::Kind as _;
 
     use super::*;
-    use loader::fixture;
+    use loader::kernel::fixture;
 
     #[test]
     fn what_an_eni_has_for_pods_is_what_it_gives() {

@@ -64,7 +64,7 @@ impl Followed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loader::fixture;
+    use loader::kernel::fixture;
 
     fn pods(count: usize) -> BTreeMap<EndpointId, Endpoint> {
         let pod = |n| {

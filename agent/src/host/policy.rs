@@ -67,7 +67,7 @@ mod tests {
     use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
-    use loader::fixture::address_entry;
+    use loader::kernel::fixture::address_entry;
 
     struct Count(Arc<AtomicUsize>);
 

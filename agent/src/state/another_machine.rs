@@ -27,7 +27,7 @@ pub(crate) fn another_machine(node: &Node, links: &BTreeMap<u32, Link>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loader::fixture;
+    use loader::kernel::fixture;
 
     #[test]
     fn a_document_is_another_machines_when_none_of_its_macs_is_here() {

@@ -148,7 +148,7 @@ mod tests {
     use datapath_common::abi::DestinationClass;
 
     use super::*;
-    use crate::fixture;
+    use crate::kernel::fixture;
     use crate::kernel::{Address, MapEntry, NextHop, Object, Route};
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::*;
-use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
+use crate::kernel::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
 use crate::kernel::{Action, Address, Attachment, Hook, MapEntry, MapKey, Rule, Selector};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
@@ -17,7 +17,7 @@ fn has(desired: &Desired, object: Object) -> bool {
 
 fn host_with_pod() -> Observed {
     let mut observed = host();
-    crate::fixture::plug(&mut observed, pod_link(100, "a"));
+    crate::kernel::fixture::plug(&mut observed, pod_link(100, "a"));
     observed
 }
 

@@ -76,7 +76,7 @@ impl PodRoutes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use crate::kernel::fixture;
 
     fn texts(routes: &[PodRoute]) -> Vec<String> {
         let text = |route: &PodRoute| match route.mtu {

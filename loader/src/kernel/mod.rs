@@ -6,6 +6,15 @@ use std::net::IpAddr;
 
 use api::ids::EndpointId;
 
+#[cfg(any(test, feature = "model"))]
+#[allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::unwrap_used,
+    reason = "tests alone have it"
+)]
+pub mod fixture;
 mod object;
 mod objects;
 mod observed;

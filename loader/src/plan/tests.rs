@@ -7,7 +7,7 @@ use datapath_common::counter::Program;
 use ipam::Family;
 
 use super::*;
-use crate::fixture::{ETH0, host, id, intent, plug, pod_link};
+use crate::kernel::fixture::{ETH0, host, id, intent, plug, pod_link};
 use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope};
 use crate::numbers;
 use crate::observation::ownership::is_fence;

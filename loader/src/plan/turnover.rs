@@ -99,8 +99,8 @@ mod tests {
     use datapath_common::abi::{AddressEntry, EndpointAddress};
     use datapath_common::masquerade::PoolPolicy;
 
-    use crate::fixture::{ETH0, host, intent, mac};
     use crate::intent::Intent;
+    use crate::kernel::fixture::{ETH0, host, intent, mac};
     use crate::kernel::{MapEntry, MapKey, NextHop, Object, Observed, Route, StepKind};
     use crate::plan::{Plan, plan};
     use api::ids::EniNumber;
@@ -123,7 +123,7 @@ mod tests {
     fn exchanged() -> Intent {
         let mut intent = intent();
         for (number, from) in [(1, 2), (2, 1)] {
-            let mut eni = crate::fixture::eni(from);
+            let mut eni = crate::kernel::fixture::eni(from);
             eni.number = EniNumber(number);
             intent.node.enis.insert(EniNumber(number), eni);
         }
@@ -163,7 +163,7 @@ mod tests {
         let mut intent = intent();
         intent.node.enis.remove(&EniNumber(1));
         let mut observed = settled(&intent);
-        let mut eni = crate::fixture::eni(1);
+        let mut eni = crate::kernel::fixture::eni(1);
         eni.mac = mac(1);
         intent.node.enis.insert(EniNumber(1), eni);
         assert_ne!(ways_added(&plan(&intent, &observed), 1), 0);

@@ -134,7 +134,7 @@ impl FlowPolicy for Judge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{address_entry, host, intent, plug, pod_link};
+    use crate::kernel::fixture::{address_entry, host, intent, plug, pod_link};
     use crate::plan::plan;
     use api::types::ExternalPolicy;
 
@@ -156,7 +156,7 @@ mod tests {
             "10.99.0.3".parse().unwrap(),
         );
         intent.node.pools.insert(block, "mars".to_owned());
-        let endpoint = crate::fixture::endpoint("a", &["10.99.0.3"]);
+        let endpoint = crate::kernel::fixture::endpoint("a", &["10.99.0.3"]);
         intent.endpoints = [(endpoint.id(), endpoint)].into();
         let judge = judge(&intent);
         assert!(judge.hides_pods());

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use anyhow::{bail, ensure};
 use ipam::Family;
 
-use crate::fixture::{link, plug};
 use crate::intent::Endpoint;
+use crate::kernel::fixture::{link, plug};
 use crate::kernel::{
     Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Object, Observed, Route,
     Step, StepKind, SysctlScope,

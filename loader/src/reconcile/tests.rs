@@ -9,8 +9,8 @@ use datapath_common::counter::Program;
 
 use super::model::ModelKernel;
 use super::*;
-use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::intent::masquerade::HostPorts;
+use crate::kernel::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Object, Selector, StepKind};
 use crate::numbers;
 use crate::observation::ownership::is_fence;

@@ -30,7 +30,7 @@ const CRATES: &[Layers] = &[
             &["numbers", "stamp"],
             &["intent"],
             &["kernel"],
-            &["fixture", "observation"],
+            &["observation"],
             &["desired", "netlink"],
             &["netfilter", "plan"],
             &["reconcile"],

@@ -1,8 +1,8 @@
 //! Every decision, and the reason that it names.
 
 use api::ids::EniNumber;
-use loader::fixture;
 use loader::kernel::Observed;
+use loader::kernel::fixture;
 use loader::plan::plan;
 
 use super::*;

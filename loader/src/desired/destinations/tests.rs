@@ -6,8 +6,8 @@ use datapath_common::abi::Addr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{host, intent};
 use crate::intent::masquerade::Policy;
+use crate::kernel::fixture::{host, intent};
 
 fn class_of(classes: &BTreeMap<IpNet, DestinationClass>, net: &str) -> DestinationClass {
     classes[&net.parse::<IpNet>().unwrap()]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::desired::{Desired, desired};
-use crate::fixture::{BRIDGE, ETH0, host, intent, link, mac};
+use crate::kernel::fixture::{BRIDGE, ETH0, host, intent, link, mac};
 use crate::kernel::{Hook, LinkKind, Object, Scope, Sysctl, SysctlScope};
 use datapath_common::counter::Program;
 use ipam::Family;

@@ -4,8 +4,8 @@ use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
 use crate::desired::{Desired, desired};
-use crate::fixture::{ETH0, address, host, intent};
 use crate::kernel::Object;
+use crate::kernel::fixture::{ETH0, address, host, intent};
 
 fn entry(desired: &Desired, number: u8) -> Option<EniEntry> {
     desired.objects.keys().find_map(|object| match object {

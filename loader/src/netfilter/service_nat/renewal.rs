@@ -99,7 +99,7 @@ mod tests {
     use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
-    use crate::fixture::address_entry;
+    use crate::kernel::fixture::address_entry;
     use crate::netfilter::conntrack::Tuple;
 
     #[derive(Default)]

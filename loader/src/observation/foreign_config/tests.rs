@@ -2,8 +2,8 @@ use api::ids::MacAddr;
 use ipam::Family;
 
 use super::*;
-use crate::fixture::{ETH0, eni, mac};
 use crate::kernel::LinkKind;
+use crate::kernel::fixture::{ETH0, eni, mac};
 
 /// A node whose ENIs have nothing of others on them.
 struct Host {

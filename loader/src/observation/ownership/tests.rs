@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixture::{BRIDGE, ETH0, address, host, id, mac, pod_link};
+use crate::kernel::fixture::{BRIDGE, ETH0, address, host, id, mac, pod_link};
 use crate::kernel::{MapKey, Neighbour};
 use datapath_common::abi::AddressEntry;
 

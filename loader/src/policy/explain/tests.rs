@@ -7,10 +7,10 @@ use datapath_common::abi::{Flow, FlowKey, Moved, Note};
 use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
-use crate::fixture::{host, intent, plug, pod_link};
 use crate::intent::Intent;
 use crate::intent::masquerade::MasqueradeSettings;
 use crate::kernel::Object;
+use crate::kernel::fixture::{host, intent, plug, pod_link};
 use crate::plan::plan;
 
 fn maps(intent: &Intent) -> BTreeMap<MapKey, MapEntry> {

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
 use super::*;
-use crate::fixture::{endpoint, host, id, intent};
 use crate::intent::Endpoint;
+use crate::kernel::fixture::{endpoint, host, id, intent};
 use crate::kernel::{MapKey, StepKind};
 use crate::reconcile::model::ModelKernel;
 use crate::reconcile::tests::block_on;

@@ -4,7 +4,7 @@ use datapath_common::abi::AddressEntry;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::fixture::{BRIDGE, ETH0, mac};
+use crate::kernel::fixture::{BRIDGE, ETH0, mac};
 use crate::kernel::{Attachment, MapEntry, Neighbour, NextHop, Object, Route, Rule};
 use crate::observation::ownership::{Owned, recognise};
 use crate::reconcile::model::ModelKernel;

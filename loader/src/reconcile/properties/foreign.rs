@@ -2,7 +2,7 @@
 
 use ipam::Family;
 
-use crate::fixture::{BRIDGE, address, id, link, mac};
+use crate::kernel::fixture::{BRIDGE, address, id, link, mac};
 use crate::kernel::{Action, Neighbour, NextHop, Observed, Route, Rule, Selector};
 
 /// Objects of others.

@@ -23,8 +23,8 @@ use self::spec::{Spec, spec};
 use super::model::ModelKernel;
 use super::tests::block_on;
 use super::{Pass, Reconciler};
-use crate::fixture::{host, intent};
 use crate::intent::Intent;
+use crate::kernel::fixture::{host, intent};
 use crate::kernel::{
     Action, Attachment, Hook, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Rule,
     Selector,

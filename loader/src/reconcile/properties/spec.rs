@@ -7,8 +7,8 @@ use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::fixture::{endpoint, eni, intent};
 use crate::intent::Intent;
+use crate::kernel::fixture::{endpoint, eni, intent};
 
 /// Addresses that pods may have: some shared by choices of several pods, one that is an ENI's
 /// own, one that no ENI owns.
