@@ -10,7 +10,7 @@ use crate::agent::wire::{Attachment, Family, LeasedAddress};
 use crate::config::{Config, PreviousResult};
 use crate::spec::SpecVersion;
 
-/// The gateway that IPv6 has on a host: that of our own pods (`loader/src/numbers.rs`).
+/// The gateway that IPv6 has on a host: that of our own pods (`loader/src/constants.rs`).
 const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
 
 /// The result of an ADD that made an interface, behind what the chain had before.

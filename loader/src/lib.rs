@@ -7,12 +7,12 @@
 //! ```
 
 pub mod bpf;
+pub mod constants;
 pub mod desired;
 pub mod intent;
 pub mod kernel;
 pub mod netfilter;
 pub mod netlink;
-pub mod numbers;
 pub mod observation;
 pub mod plan;
 pub mod policy;

@@ -10,8 +10,8 @@ mod raw;
 mod reading;
 
 use datapath_common::mark::MarkLayout;
+use loader::constants::highest_number;
 use loader::intent::Node;
-use loader::numbers::highest_number;
 
 pub use self::placement::{Around, place, take_enis};
 pub use self::problem::DocumentError;

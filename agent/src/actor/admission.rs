@@ -8,8 +8,8 @@ use api::types::Readiness;
 use api::types::{Allocation, Attachment, EniRef};
 use api::{ApiError, ErrorCode};
 use ipam::Family;
+use loader::constants;
 use loader::intent::{About, Endpoint, Intent};
-use loader::numbers;
 use loader::observation::view::{DeviceView, View};
 
 use crate::allocation::Addresses;
@@ -45,7 +45,7 @@ impl Admission<'_> {
         if let Some(existing) = self.intent.endpoints.get(&id) {
             return repeated(existing, &request);
         }
-        let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
+        let mut mtu = self.mtu.unwrap_or(constants::MTU_MAX);
         for address in &request.addresses {
             let device = self
                 .device_for(*address)
@@ -64,7 +64,7 @@ impl Admission<'_> {
             owner,
             netns,
             addresses,
-            mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
+            mtu: mtu.clamp(constants::MTU_MIN, constants::MTU_MAX),
             about: About {
                 network,
                 pod,
@@ -241,8 +241,8 @@ pub(crate) fn attachment(
             subnet: eni.and_then(|eni| eni.subnet),
             vpc_cidrs: eni.map(|eni| eni.vpc_cidrs.clone()).unwrap_or_default(),
             pod_gateway: match family {
-                Family::V4 => numbers::POD_GATEWAY_V4.into(),
-                Family::V6 => numbers::POD_GATEWAY_V6.into(),
+                Family::V4 => constants::POD_GATEWAY_V4.into(),
+                Family::V6 => constants::POD_GATEWAY_V6.into(),
             },
         })
     });

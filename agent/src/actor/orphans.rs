@@ -11,10 +11,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use api::ids::EndpointId;
+use loader::constants;
 use loader::intent::{About, Endpoint};
 use loader::kernel::{MapEntry, NextHop, Observed};
 use loader::netlink;
-use loader::numbers;
 use loader::observation::ownership::finished_device;
 
 use crate::actor::Actor;
@@ -151,7 +151,7 @@ fn addresses(observed: &Observed) -> BTreeMap<u32, BTreeSet<IpAddr>> {
         let net = route.destination;
         let is_single = net.prefix_len() == net.max_prefix_len();
         if let NextHop::Device(ifindex) = route.next_hop
-            && route.table == numbers::TABLE_PODS
+            && route.table == constants::TABLE_PODS
             && is_single
         {
             put(ifindex, net.addr());

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use loader::constants::highest_number;
 use loader::intent::{Eni, Node, Settings};
-use loader::numbers::highest_number;
 use tokio::time::Instant;
 
 use crate::actor::Actor;

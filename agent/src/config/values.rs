@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use datapath_common::abi::DEFAULT_CACHE;
 use datapath_common::mark::MarkLayout;
-use loader::numbers::{MTU_MAX, MTU_MIN};
+use loader::constants::{MTU_MAX, MTU_MIN};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

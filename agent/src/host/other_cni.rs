@@ -12,9 +12,9 @@ use std::fs;
 
 use anyhow::{Result, bail};
 use loader::bpf::{BpfProgram, programs_on};
+use loader::constants;
 use loader::kernel::{Link, LinkKind};
 use loader::netlink::Netlink;
-use loader::numbers;
 
 use self::configuration::Used;
 use self::listeners::{listener, listening};
@@ -76,7 +76,9 @@ pub(crate) async fn check(netlink: &mut Netlink, config: &Config) -> Result<Opti
         return Ok(None);
     }
     let found = found.join("; ");
-    let has_pods = links.iter().any(|link| link.group == numbers::DEVICE_GROUP);
+    let has_pods = links
+        .iter()
+        .any(|link| link.group == constants::DEVICE_GROUP);
     if config.node.other_cni == OtherCni::Refuse && !has_pods {
         bail!(
             "another CNI is at work on this node: {found}. Remove its DaemonSet and drain the node \
@@ -123,7 +125,7 @@ fn pods<'a>(seen: &Seen<'a>, prefix: &str) -> Option<&'a str> {
     let theirs = seen.links.iter().filter(|link| {
         let rest = link.name.strip_prefix(prefix);
         link.kind == LinkKind::Veth
-            && link.group != numbers::DEVICE_GROUP
+            && link.group != constants::DEVICE_GROUP
             && rest.is_some_and(|rest| seen.has_rules || is_hash(rest))
     });
     theirs.map(|link| link.name.as_str()).min()
@@ -133,7 +135,7 @@ fn pods<'a>(seen: &Seen<'a>, prefix: &str) -> Option<&'a str> {
 /// once it is gone.
 async fn programs(netlink: &mut Netlink, links: &[Link]) -> Result<Vec<BpfProgram>> {
     let devices = links.iter().filter(|link| {
-        link.group != numbers::DEVICE_GROUP && !link.name.starts_with(CILIUM_DEVICE)
+        link.group != constants::DEVICE_GROUP && !link.name.starts_with(CILIUM_DEVICE)
     });
     let xdp = netlink.xdp_programs().await?;
     let mut programs = programs_on(devices, &xdp)?;
@@ -201,7 +203,7 @@ mod tests {
             (
                 "cali0ef24b12a3c",
                 LinkKind::Veth,
-                numbers::DEVICE_GROUP,
+                constants::DEVICE_GROUP,
                 None,
             ),
             ("cilium_host", LinkKind::Veth, 0, None),

@@ -3,8 +3,8 @@
 use api::ids::EndpointId;
 use api::types::{Direction, ForeignProgram, Position};
 use loader::bpf::Path;
+use loader::constants;
 use loader::netfilter::bypassed::Subjects;
-use loader::numbers;
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;
@@ -71,6 +71,6 @@ fn filter_passed(program: &ForeignProgram) -> Option<String> {
          datapath.path to stack",
         program.device,
         priority.unwrap_or_default(),
-        numbers::TC_PRIORITY
+        constants::TC_PRIORITY
     ))
 }

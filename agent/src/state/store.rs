@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use api::ids::{EndpointId, Owner};
 use api::types::AddEndpoint;
+use loader::constants;
 use loader::intent::{About, Endpoint};
-use loader::numbers;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{Folder, Writing};
@@ -254,10 +254,10 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         "version is {version}; {OLDEST} to {VERSION} are allowed"
     );
     ensure!(
-        (numbers::MTU_MIN..=numbers::MTU_MAX).contains(&mtu),
+        (constants::MTU_MIN..=constants::MTU_MAX).contains(&mtu),
         "mtu is {mtu}; {} to {} are allowed",
-        numbers::MTU_MIN,
-        numbers::MTU_MAX
+        constants::MTU_MIN,
+        constants::MTU_MAX
     );
     // The same checks as when it came in.
     let EndpointRequest {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use ipam::Family;
-use loader::numbers::POD_GATEWAY_V4;
+use loader::constants::POD_GATEWAY_V4;
 
 use super::site::{ENI, Expected, Site, Traffic};
 use crate::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Pod, Spec};

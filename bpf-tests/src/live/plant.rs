@@ -15,7 +15,7 @@ use datapath_common::abi::{self, Addr, AddressEntry, EndpointAddress, GatewayEnt
 use datapath_common::masquerade::PoolPolicy;
 use ipam::Family;
 use ipnet::IpNet;
-use loader::numbers::TABLE_PODS;
+use loader::constants::TABLE_PODS;
 use zerocopy::FromBytes as _;
 
 use super::site::Site;

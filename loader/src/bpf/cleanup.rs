@@ -7,7 +7,7 @@ use super::BpfOptions;
 use super::attach::{directions, is_ours, remove, remove_unused_qdisc};
 use super::pins::Pins;
 use super::tc::TcSocket;
-use crate::numbers;
+use crate::constants;
 
 /// What a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +47,8 @@ pub fn remove_pins(options: &BpfOptions) -> Result<Removed> {
                 socket.delete_filter(
                     qdisc.ifindex,
                     direction,
-                    numbers::TC_PRIORITY,
-                    numbers::TC_HANDLE,
+                    constants::TC_PRIORITY,
+                    constants::TC_HANDLE,
                 )?;
                 removed
                     .filters

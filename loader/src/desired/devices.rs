@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 
+use crate::constants;
 use crate::intent::{Eni, Intent};
 use crate::kernel::{Link, Observed};
-use crate::numbers;
 use crate::observation::ownership::may_be_eni;
 use crate::observation::view::EniView;
 
@@ -141,7 +141,7 @@ fn state<'a>(eni: &Eni, observed: &'a Observed, primary: Option<&'a Link>) -> En
         }
         Some(primary) if secondary => EniState::Usable {
             device,
-            mtu: primary.mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
+            mtu: primary.mtu.clamp(constants::MTU_MIN, constants::MTU_MAX),
         },
         // Setting the primary up is the host's to do.
         Some(_) | None if !secondary && !device.up => {

@@ -14,12 +14,12 @@ use ipnet::IpNet;
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
 use super::node::HostAddress;
+use crate::constants;
+use crate::constants::highest_number;
 use crate::intent::{Endpoint, Intent};
 use crate::kernel::{
     Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Route, Scope, SysctlScope,
 };
-use crate::numbers;
-use crate::numbers::highest_number;
 use crate::observation::ownership::{default_metric, endpoint_device, finished_device};
 use crate::observation::view::EndpointView;
 
@@ -243,7 +243,7 @@ impl OneEndpoint<'_> {
         self.put(
             builder,
             Object::Route(Route {
-                table: numbers::TABLE_PODS,
+                table: constants::TABLE_PODS,
                 destination: IpNet::from(address),
                 metric: default_metric(family),
                 next_hop: NextHop::Device(ifindex),

@@ -10,11 +10,11 @@ use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
 use super::host_networks::HostNetworks;
 use super::translation::Exits;
+use crate::constants;
 use crate::intent::Eni;
 use crate::kernel::{
     Action, Address, Hook, Link, MapEntry, NextHop, Object, Route, Scope, Selector, SysctlScope,
 };
-use crate::numbers;
 use crate::observation::ownership::default_metric;
 
 /// Adds everything of one ENI.
@@ -49,7 +49,7 @@ pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
         return;
     };
     let mask = layout.field_mask();
-    let table = numbers::TABLE_ENI_BASE + u32::from(number.0);
+    let table = constants::TABLE_ENI_BASE + u32::from(number.0);
     let scope = Scope::Eni(number);
     for &family in builder.families() {
         builder.put(
@@ -57,7 +57,7 @@ pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
             Object::Route(Route {
                 table,
                 destination: family.default_route(),
-                metric: numbers::METRIC_UNREACHABLE,
+                metric: constants::METRIC_UNREACHABLE,
                 next_hop: NextHop::Unreachable,
                 source: None,
                 protocol: builder.intent.settings.protocol,
@@ -66,7 +66,7 @@ pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
         builder.rule(
             scope,
             family,
-            numbers::RULE_ENI,
+            constants::RULE_ENI,
             Selector::Mark { value, mask },
             Action::Table(table),
         );
@@ -178,7 +178,7 @@ pub(super) fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) 
     builder.rule(
         Scope::Eni(eni.number),
         Family::of(net.addr()),
-        numbers::RULE_OWN_ADDRESS,
+        constants::RULE_OWN_ADDRESS,
         Selector::Source(net),
         Action::Table(eni.table()),
     );

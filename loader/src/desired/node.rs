@@ -11,11 +11,11 @@ use ipnet::IpNet;
 use super::builder::Builder;
 use super::eni;
 use super::translation::Exits;
+use crate::constants;
 use crate::intent::masquerade::{NO_SLICES, SharedPorts};
 use crate::kernel::{
     Action, Link, MapEntry, NextHop, Object, Route, Scope, Selector, Sysctl, SysctlScope,
 };
-use crate::numbers;
 use crate::observation::ownership::is_ingress;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
@@ -37,16 +37,16 @@ pub(super) fn add(builder: &mut Builder<'_>, primary: Option<&Link>, exits: &Exi
     for &family in builder.families() {
         for (priority, selector, action) in [
             (
-                numbers::RULE_PODS,
+                constants::RULE_PODS,
                 Selector::All,
-                Action::Table(numbers::TABLE_PODS),
+                Action::Table(constants::TABLE_PODS),
             ),
             (
-                numbers::RULE_SKIP,
+                constants::RULE_SKIP,
                 skip,
-                Action::Goto(numbers::RULE_OWN_ADDRESS),
+                Action::Goto(constants::RULE_OWN_ADDRESS),
             ),
-            (numbers::RULE_OWN_ADDRESS, Selector::All, Action::Nop),
+            (constants::RULE_OWN_ADDRESS, Selector::All, Action::Nop),
         ] {
             builder.rule(Scope::Node, family, priority, selector, action);
         }
@@ -108,9 +108,9 @@ fn add_blocks(builder: &mut Builder<'_>) {
             builder.put(
                 Scope::Node,
                 Object::Route(Route {
-                    table: numbers::TABLE_PODS,
+                    table: constants::TABLE_PODS,
                     destination: block,
-                    metric: numbers::METRIC_UNREACHABLE,
+                    metric: constants::METRIC_UNREACHABLE,
                     next_hop: NextHop::Unreachable,
                     source: None,
                     protocol: intent.settings.protocol,

@@ -3,9 +3,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::*;
+use crate::constants;
 use crate::kernel::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
 use crate::kernel::{Action, Address, Attachment, Hook, MapEntry, MapKey, Rule, Selector};
-use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
@@ -328,7 +328,7 @@ fn an_address_that_lost_its_eni_keeps_its_number_while_nobody_else_has_it() {
         desired.endpoints[&id("a")].readiness,
         Readiness::NotReady { reason }
     );
-    let route = |object: &Object| matches!(object, Object::Route(r) if r.table == numbers::TABLE_PODS && r.destination.addr() == address);
+    let route = |object: &Object| matches!(object, Object::Route(r) if r.table == constants::TABLE_PODS && r.destination.addr() == address);
     assert!(
         desired.objects.keys().any(route),
         "the host still reaches it"
@@ -378,7 +378,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
         Object::MapEntry(MapEntry::Destination(block, class))
     ));
     let unreachable = |object: &&Object| match object {
-        Object::Route(route) => route.destination == block && route.table == numbers::TABLE_PODS,
+        Object::Route(route) => route.destination == block && route.table == constants::TABLE_PODS,
         _ => false,
     };
     assert_eq!(desired.objects.keys().filter(unreachable).count(), 1);

@@ -12,9 +12,9 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use super::devices::{EniState, ResolvedEni};
+use crate::constants;
 use crate::intent::{Eni, Intent};
 use crate::kernel::{Link, MapEntry, MapKey, Observed};
-use crate::numbers;
 
 type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 
@@ -135,7 +135,7 @@ impl Scene<'_> {
             };
             let gateway = match (family, of.eni) {
                 (_, Some(eni)) => eni.gateway(family),
-                (Family::V6, None) => Some(numbers::GATEWAY_V6.into()),
+                (Family::V6, None) => Some(constants::GATEWAY_V6.into()),
                 (Family::V4, None) => {
                     let address = address.as_ref().ok();
                     address.and_then(|address| self.gateway_v4(of.device.ifindex, *address))

@@ -21,8 +21,8 @@ use ipnet::{IpNet, Ipv4Net};
 use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
+use crate::constants;
 use crate::intent::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
-use crate::numbers;
 
 pub use self::problem::Problem;
 
@@ -81,7 +81,7 @@ impl Eni {
                 let network = u32::from(subnet.network());
                 Ipv4Addr::from(network.saturating_add(1)).into()
             }),
-            Family::V6 => Some(numbers::GATEWAY_V6.into()),
+            Family::V6 => Some(constants::GATEWAY_V6.into()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Eni {
     /// Number of the ENI's routing table.
     #[must_use]
     pub fn table(&self) -> u32 {
-        numbers::TABLE_ENI_BASE + u32::from(self.number.0)
+        constants::TABLE_ENI_BASE + u32::from(self.number.0)
     }
 
     /// Whether the address is one that the VPC delivers to this ENI for pods.

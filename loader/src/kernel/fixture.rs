@@ -11,10 +11,10 @@ use datapath_common::masquerade::PoolPolicy;
 use ipam::Family;
 use ipnet::IpNet;
 
+use crate::constants;
 use crate::intent::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::intent::{About, ClusterServices, Endpoint, Eni, Intent, Node, Settings, StaticAddress};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
-use crate::numbers;
 
 /// Index of ENI 0's device; ENI n's is this plus n.
 pub const ETH0: u32 = 2;
@@ -147,7 +147,7 @@ pub fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
 pub fn pod_link(ifindex: u32, name: &str) -> Link {
     Link {
         kind: LinkKind::Veth,
-        group: numbers::DEVICE_GROUP,
+        group: constants::DEVICE_GROUP,
         ..link(ifindex, &id(name).device(), id(name).host_mac())
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     use datapath_common::abi::DestinationClass;
 
     use super::*;
-    use crate::numbers;
+    use crate::constants;
 
     fn route(destination: &str, next_hop: NextHop, metric: u32) -> Route {
         Route {
@@ -199,7 +199,7 @@ mod tests {
             (
                 Object::Rule(Rule {
                     family: Family::V6,
-                    priority: numbers::RULE_SKIP,
+                    priority: constants::RULE_SKIP,
                     selector: Selector::Mark {
                         value: 0,
                         mask: 0x3f00_0000,

@@ -28,10 +28,10 @@ use super::netns::NetNs;
 use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use super::{apply, device_name, observe, sysctl};
+use crate::constants;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Link, LinkKind, Neighbour};
-use crate::numbers;
 use crate::observation::ownership::{finished_device, intact_device};
 
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
@@ -180,7 +180,7 @@ async fn finish(
     inside(pod, netns, endpoint, (routes, protocol))
         .await
         .with_context(|| format!("configure {} in the pod", endpoint.owner.interface))?;
-    apply::links::set_group(host, outside, numbers::DEVICE_GROUP).await
+    apply::links::set_group(host, outside, constants::DEVICE_GROUP).await
 }
 
 /// Configures the pod's end.
@@ -245,8 +245,8 @@ pub(super) fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
 /// The pod's gateway: an address that no device has, answered for by a neighbour entry.
 pub(super) fn gateway(family: Family) -> IpAddr {
     match family {
-        Family::V4 => numbers::POD_GATEWAY_V4.into(),
-        Family::V6 => numbers::POD_GATEWAY_V6.into(),
+        Family::V4 => constants::POD_GATEWAY_V4.into(),
+        Family::V6 => constants::POD_GATEWAY_V6.into(),
     }
 }
 

@@ -21,8 +21,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::observe;
 use super::socket::{connect, messages, receive, register};
+use crate::constants;
 use crate::kernel::{Neighbour, Resolved};
-use crate::numbers;
 
 const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,
@@ -189,7 +189,7 @@ fn news_of(bytes: &[u8], watched: &Watched) -> Option<Change> {
 
 /// Addresses and links bring the kernel's own routes along, and are news themselves.
 fn news_of_route(route: &RouteMessage) -> Option<Change> {
-    if numbers::is_our_table(observe::route_table(route)) {
+    if constants::is_our_table(observe::route_table(route)) {
         return Some(Change::Own);
     }
     let is_of_kernel = route.header.protocol == RouteProtocol::Kernel;

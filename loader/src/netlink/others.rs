@@ -7,8 +7,8 @@ use anyhow::Context;
 
 use super::observe::{self, ParsedRule};
 use super::socket::Socket;
+use crate::constants;
 use crate::kernel::{ForeignRoute, Rule};
-use crate::numbers;
 
 /// What others have in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub(super) async fn list(socket: &mut Socket, devices: &BTreeSet<u32>) -> anyhow
 /// and the Amazon VPC CNI (512, 1024, 1535, 1536).
 fn maker(rule: &ParsedRule) -> Option<&'static str> {
     match rule.priority {
-        numbers::RULE_PODS if rule.destination.is_some() => Some("Cilium"),
-        numbers::RULE_ENI if rule.source.is_some() => Some("Cilium"),
+        constants::RULE_PODS if rule.destination.is_some() => Some("Cilium"),
+        constants::RULE_ENI if rule.source.is_some() => Some("Cilium"),
         109 if rule.mark.is_some() => Some("Cilium"),
         512 | 1535 if rule.destination.is_some() => Some("Amazon VPC CNI"),
         1024 if rule.mark.is_some() => Some("Amazon VPC CNI"),

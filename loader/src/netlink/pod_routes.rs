@@ -12,10 +12,10 @@ use super::endpoint::{addresses, gateway};
 use super::netns::NetNs;
 use super::socket::{self, Socket};
 use super::{apply, observe};
+use crate::constants;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::{PodRoute, PodRoutes};
 use crate::kernel::{ForeignRoute, NextHop, Route};
-use crate::numbers;
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
 const TABLE_MAIN: u32 = 254;
@@ -56,7 +56,7 @@ impl Maker<'_> {
             destination,
             metric: match Family::of(destination.addr()) {
                 Family::V4 => 0,
-                Family::V6 => numbers::METRIC_V6_DEFAULT,
+                Family::V6 => constants::METRIC_V6_DEFAULT,
             },
             next_hop,
             source: None,

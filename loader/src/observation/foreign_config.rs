@@ -9,9 +9,9 @@ use api::types::Trace;
 use api::types::TraceKind;
 use ipnet::IpNet;
 
+use crate::constants;
 use crate::intent::Eni;
 use crate::kernel::{Action, ForeignRoute, Link, Rule, Selector};
-use crate::numbers;
 
 /// The kernel's table for routes that name none (`RT_TABLE_MAIN`, `include/uapi/linux/rtnetlink.h`).
 const TABLE_MAIN: u32 = 254;
@@ -192,7 +192,7 @@ fn foreign_rule(rule: &Rule, eni: &Eni) -> Option<String> {
         return None;
     };
     let of_eni = eni.own_address() == Some(source.addr()) || eni.owns(source.addr());
-    let foreign = of_eni && !numbers::is_our_table(table);
+    let foreign = of_eni && !constants::is_our_table(table);
     foreign.then(|| format!("rule {}: from {source} lookup {table}", rule.priority))
 }
 

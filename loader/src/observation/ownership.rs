@@ -16,11 +16,11 @@ use datapath_common::mark::MarkLayout;
 use ipam::Family;
 use ipnet::IpNet;
 
+use crate::constants;
 use crate::kernel::{
     Action, Address, Link, LinkKind, MapEntry, MapKey, NextHop, Object, Observed, Route, Rule,
     Scope, Selector, StepKind,
 };
-use crate::numbers;
 
 /// An object that is there and ours, so that it may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +120,7 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
 #[must_use]
 pub fn endpoint_device(link: &Link) -> Option<EndpointId> {
     EndpointId::from_device(&link.name).filter(|id| {
-        let ours = link.mac == Some(id.host_mac()) || link.group == numbers::DEVICE_GROUP;
+        let ours = link.mac == Some(id.host_mac()) || link.group == constants::DEVICE_GROUP;
         link.kind == LinkKind::Veth && ours
     })
 }
@@ -135,7 +135,7 @@ pub fn intact_device(link: &Link) -> Option<EndpointId> {
 /// The endpoint whose host-side device this is, if the device is finished.
 ///
 /// A pair is made by many requests to the kernel, and the agent can die between any two. Its host
-/// end is born down, gets [`numbers::DEVICE_GROUP`] when everything else about the pair is done, and
+/// end is born down, gets [`constants::DEVICE_GROUP`] when everything else about the pair is done, and
 /// is set up by a later plan, behind the program and the entries that guard it. So:
 ///
 /// | host-side device | what happened | what follows |
@@ -149,7 +149,7 @@ pub fn intact_device(link: &Link) -> Option<EndpointId> {
 /// of a device in use changes nothing; it is missed only if the device is set down after that.
 #[must_use]
 pub fn finished_device(link: &Link) -> Option<EndpointId> {
-    endpoint_device(link).filter(|_| link.up || link.group == numbers::DEVICE_GROUP)
+    endpoint_device(link).filter(|_| link.up || link.group == constants::DEVICE_GROUP)
 }
 
 fn device_endpoint(ifindex: u32, observed: &Observed) -> Option<EndpointId> {
@@ -177,10 +177,10 @@ fn entry_scope(entry: &MapEntry, observed: &Observed) -> Scope {
 /// The number of the ENI whose table this is, if it is one.
 #[must_use]
 pub fn table_number(table: u32) -> Option<EniNumber> {
-    let number = table.checked_sub(numbers::TABLE_ENI_BASE)?;
+    let number = table.checked_sub(constants::TABLE_ENI_BASE)?;
     u8::try_from(number)
         .ok()
-        .filter(|n| *n <= numbers::ENI_MAX)
+        .filter(|n| *n <= constants::ENI_MAX)
         .map(EniNumber)
 }
 
@@ -189,7 +189,7 @@ pub fn table_number(table: u32) -> Option<EniNumber> {
 fn eni_tables(observed: &Observed) -> BTreeSet<u32> {
     let by_rule = observed.rules.iter().filter_map(|rule| {
         let number = mark_rule_number(rule)?;
-        Some(numbers::TABLE_ENI_BASE + u32::from(number.0))
+        Some(constants::TABLE_ENI_BASE + u32::from(number.0))
     });
     let by_fence = observed
         .routes
@@ -204,7 +204,7 @@ fn eni_tables(observed: &Observed) -> BTreeSet<u32> {
 pub fn is_fence(route: &Route) -> bool {
     table_number(route.table).is_some()
         && route.destination.prefix_len() == 0
-        && route.metric == numbers::METRIC_UNREACHABLE
+        && route.metric == constants::METRIC_UNREACHABLE
         && route.next_hop == NextHop::Unreachable
 }
 
@@ -217,7 +217,7 @@ fn mark_rule_number(rule: &Rule) -> Option<EniNumber> {
     };
     let number = table_number(table)?;
     let layout = layout_of_field(mask)?;
-    (rule.priority == numbers::RULE_ENI && layout.eni(u32::from(number.0)) == Some(value))
+    (rule.priority == constants::RULE_ENI && layout.eni(u32::from(number.0)) == Some(value))
         .then_some(number)
 }
 
@@ -240,11 +240,13 @@ fn rule_scope(rule: &Rule) -> Option<Scope> {
         return Some(Scope::Eni(number));
     }
     let ours = match (rule.priority, rule.selector, rule.action) {
-        (numbers::RULE_PODS, Selector::All, Action::Table(table)) => table == numbers::TABLE_PODS,
-        (numbers::RULE_SKIP, Selector::Mark { value: 0, mask }, Action::Goto(priority)) => {
-            priority == numbers::RULE_OWN_ADDRESS && layout_of_field(mask).is_some()
+        (constants::RULE_PODS, Selector::All, Action::Table(table)) => {
+            table == constants::TABLE_PODS
         }
-        (numbers::RULE_OWN_ADDRESS, Selector::All, Action::Nop) => true,
+        (constants::RULE_SKIP, Selector::Mark { value: 0, mask }, Action::Goto(priority)) => {
+            priority == constants::RULE_OWN_ADDRESS && layout_of_field(mask).is_some()
+        }
+        (constants::RULE_OWN_ADDRESS, Selector::All, Action::Nop) => true,
         _ => false,
     };
     ours.then_some(Scope::Node)
@@ -256,7 +258,7 @@ fn own_address_rule(rule: &Rule) -> Option<(IpNet, EniNumber)> {
         return None;
     };
     let number = table_number(table).filter(|number| !number.is_primary())?;
-    (rule.priority == numbers::RULE_OWN_ADDRESS && is_single(&net)).then_some((net, number))
+    (rule.priority == constants::RULE_OWN_ADDRESS && is_single(&net)).then_some((net, number))
 }
 
 /// The secondary ENI that an address is on a device for: our rule for this very address leads to
@@ -335,7 +337,7 @@ fn route_scope(
     tables: &BTreeSet<u32>,
     protocol: u8,
 ) -> Option<Scope> {
-    if route.table == numbers::TABLE_PODS {
+    if route.table == constants::TABLE_PODS {
         return pod_route_scope(route, observed);
     }
     let number = table_number(route.table).filter(|_| tables.contains(&route.table))?;
@@ -345,7 +347,7 @@ fn route_scope(
         NextHop::Gateway(gateway, _) => {
             plain
                 && route.destination.prefix_len() == 0
-                && (gateway.is_ipv4() || gateway == numbers::GATEWAY_V6)
+                && (gateway.is_ipv4() || gateway == constants::GATEWAY_V6)
         }
         // Others hold up their own tables with such routes, so here the hint has to hold too.
         NextHop::Throw => plain && route.protocol == protocol,
@@ -356,7 +358,7 @@ fn route_scope(
                 && is_single(&route.destination)
                 && match family(route) {
                     Family::V4 => true,
-                    Family::V6 => route.destination.addr() == numbers::GATEWAY_V6,
+                    Family::V6 => route.destination.addr() == constants::GATEWAY_V6,
                 }
         }
     };
@@ -366,7 +368,7 @@ fn route_scope(
 fn pod_route_scope(route: &Route, observed: &Observed) -> Option<Scope> {
     match route.next_hop {
         NextHop::Unreachable => {
-            (route.metric == numbers::METRIC_UNREACHABLE).then_some(Scope::Node)
+            (route.metric == constants::METRIC_UNREACHABLE).then_some(Scope::Node)
         }
         NextHop::Device(ifindex) => {
             let ours =
@@ -384,7 +386,7 @@ fn pod_route_scope(route: &Route, observed: &Observed) -> Option<Scope> {
 pub fn default_metric(family: Family) -> u32 {
     match family {
         Family::V4 => 0,
-        Family::V6 => numbers::METRIC_V6_DEFAULT,
+        Family::V6 => constants::METRIC_V6_DEFAULT,
     }
 }
 

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use datapath_common::abi::{Addr, DestinationClass};
 use datapath_common::counter::Program;
 
+use crate::constants;
 use crate::kernel::{Attachment, LinkKind, MapEntry, NextHop, Object, Observed, Rule};
-use crate::numbers;
 use crate::observation::ownership::{endpoint_device, is_fence};
 
 /// The order of what is added: what others rest on first, and what lets packets in last.
@@ -127,9 +127,9 @@ impl Addition {
 
     fn of_rule(rule: &Rule) -> Self {
         match rule.priority {
-            numbers::RULE_PODS => Self::PodsRule,
-            numbers::RULE_SKIP => Self::SkipRule,
-            numbers::RULE_ENI => Self::EniRule,
+            constants::RULE_PODS => Self::PodsRule,
+            constants::RULE_SKIP => Self::SkipRule,
+            constants::RULE_ENI => Self::EniRule,
             _ => Self::OwnAddressRule,
         }
     }

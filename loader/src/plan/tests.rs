@@ -7,9 +7,9 @@ use datapath_common::counter::Program;
 use ipam::Family;
 
 use super::*;
+use crate::constants;
 use crate::kernel::fixture::{ETH0, host, id, intent, plug, pod_link};
 use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope};
-use crate::numbers;
 use crate::observation::ownership::is_fence;
 
 fn host_with_pods() -> Observed {
@@ -37,9 +37,9 @@ fn additions_come_in_the_order_in_which_they_rest_on_each_other() {
     let priority = |priority| move |s: &StepKind| matches!(s, AddRule(r) if r.priority == priority);
     let fence = |s: &StepKind| matches!(s, AddRoute(r) if is_fence(r));
     let via = |s: &StepKind| matches!(s, AddRoute(r) if matches!(r.next_hop, NextHop::Gateway(..)));
-    let gateway = |s: &StepKind| matches!(s, AddRoute(r) if r.table != numbers::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
-    let pod_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
-    let block_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && r.next_hop == NextHop::Unreachable);
+    let gateway = |s: &StepKind| matches!(s, AddRoute(r) if r.table != constants::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
+    let pod_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == constants::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
+    let block_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == constants::TABLE_PODS && r.next_hop == NextHop::Unreachable);
     let accept_ra = |s: &StepKind| matches!(s, SetSysctl(s, "2") if s.name == "accept_ra" && s.scope == SysctlScope::Device(ETH0));
     let forwarding = |s: &StepKind| matches!(s, SetSysctl(s, _) if s.family == Family::V6 && s.name == "forwarding");
     let own = |s: &StepKind| matches!(s, AddRule(r) if matches!(r.selector, Selector::Source(_)));
@@ -84,8 +84,8 @@ fn an_endpoints_device_comes_up_behind_its_program_and_its_entries() {
     let mtu = |s: &StepKind| matches!(s, SetMtu { ifindex, .. } if *ifindex >= 100);
     let sysctl = |s: &StepKind| matches!(s, SetSysctl(s, _) if matches!(s.scope, SysctlScope::Device(i) if i >= 100));
     let neighbour = |s: &StepKind| matches!(s, AddNeighbour(_));
-    let route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
-    let blocks = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && r.next_hop == NextHop::Unreachable);
+    let route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == constants::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
+    let blocks = |s: &StepKind| matches!(s, AddRoute(r) if r.table == constants::TABLE_PODS && r.next_hop == NextHop::Unreachable);
     let eni = |s: &StepKind| matches!(s, SetUp(i) if *i == ETH0 + 1);
     let gateway = |s: &StepKind| matches!(s, AddRoute(r) if r.table == 11 && matches!(r.next_hop, NextHop::Device(_)));
     for (what, step) in [
@@ -208,7 +208,8 @@ fn a_skip_rule_comes_after_every_program_marks_by_its_mask() {
         }
     }
     let plan = plan(&intent(), &observed);
-    let skip = |s: &StepKind| matches!(s, StepKind::AddRule(r) if r.priority == numbers::RULE_SKIP);
+    let skip =
+        |s: &StepKind| matches!(s, StepKind::AddRule(r) if r.priority == constants::RULE_SKIP);
     let attach = |s: &StepKind| matches!(s, StepKind::Attach(_));
     assert!(last(&plan, "program", attach) < first(&plan, "skip", skip));
     let pods =

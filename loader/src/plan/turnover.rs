@@ -10,9 +10,9 @@ use std::net::IpAddr;
 
 use api::ids::EniNumber;
 
+use crate::constants;
 use crate::desired::Desired;
 use crate::kernel::{MapEntry, NextHop, Object, ObjectKey, Observed, Scope};
-use crate::numbers;
 use crate::observation::ownership::{Owned, table_number};
 
 /// What goes before anything is added.
@@ -37,7 +37,7 @@ pub(super) fn removed_first<'o>(
         })
     };
     let skips = unexpected.iter().copied().filter(
-        |owned| matches!(owned.object(), Object::Rule(rule) if rule.priority == numbers::RULE_SKIP),
+        |owned| matches!(owned.object(), Object::Rule(rule) if rule.priority == constants::RULE_SKIP),
     );
     owned.iter().filter(leads_astray).chain(skips).collect()
 }

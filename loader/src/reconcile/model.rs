@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use anyhow::{bail, ensure};
 use ipam::Family;
 
+use crate::constants;
 use crate::intent::Endpoint;
 use crate::kernel::fixture::{link, plug};
 use crate::kernel::{
     Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Object, Observed, Route,
     Step, StepKind, SysctlScope,
 };
-use crate::numbers;
 use crate::observation::ownership::{finished_device, intact_device};
 
 /// A kernel in memory.
@@ -116,7 +116,7 @@ impl ModelKernel {
             alias,
             kind: LinkKind::Veth,
             up: false,
-            group: numbers::DEVICE_GROUP,
+            group: constants::DEVICE_GROUP,
             mtu: endpoint.mtu,
             ..link(self.next_ifindex, &id.device(), id.host_mac())
         };

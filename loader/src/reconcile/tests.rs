@@ -9,10 +9,10 @@ use datapath_common::counter::Program;
 
 use super::model::ModelKernel;
 use super::*;
+use crate::constants;
 use crate::intent::masquerade::HostPorts;
 use crate::kernel::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Object, Selector, StepKind};
-use crate::numbers;
 use crate::observation::ownership::is_fence;
 
 /// A reconciler of a model kernel, with a clock that stands still until it is moved.
@@ -170,7 +170,7 @@ fn undo_all(state: &mut Observed) {
     state.routes.retain(is_fence);
     state
         .rules
-        .retain(|rule| rule.priority == numbers::RULE_ENI);
+        .retain(|rule| rule.priority == constants::RULE_ENI);
     state.sysctls.values_mut().for_each(String::clear);
     state.host_ports = Some(HostPorts::default());
     for link in state.links.values_mut().filter(|link| link.ifindex > ETH0) {
@@ -203,7 +203,7 @@ fn one_object_that_always_fails_holds_back_only_what_rests_on_it() {
             Object::Attachment(_) | Object::MapEntry(MapEntry::EniDevice(..)) => 2,
             Object::Address(_) => 3,
             // The address, its route and the ENI's entry.
-            Object::Rule(rule) if rule.priority == numbers::RULE_OWN_ADDRESS => 4,
+            Object::Rule(rule) if rule.priority == constants::RULE_OWN_ADDRESS => 4,
             Object::Sysctl(sysctl, _) if sysctl.name == "accept_ra" => 9,
             _ => 1,
         };
@@ -286,7 +286,7 @@ fn a_failure_that_stays_keeps_no_repair_elsewhere_from_being_counted() {
     assert_eq!(bench.reconciler.repairs().total, 0);
     for _ in 0..2 {
         let rules = &mut bench.kernel().state.rules;
-        rules.retain(|rule| rule.priority != numbers::RULE_PODS);
+        rules.retain(|rule| rule.priority != constants::RULE_PODS);
         assert!(!bench.pass().is_clean());
     }
     let of_both_families = 2 * 2;
@@ -350,7 +350,7 @@ fn what_others_undo_is_put_back_and_counted() {
     let state = &mut bench.kernel().state;
     state
         .rules
-        .retain(|rule| rule.priority != numbers::RULE_PODS);
+        .retain(|rule| rule.priority != constants::RULE_PODS);
     let hook = Hook {
         ifindex: ETH0,
         program: Program::FromNetwork,
@@ -526,7 +526,9 @@ fn a_repair_war_is_named_and_slowed_down() {
     let mut bench = Bench::settled();
     let undo = |bench: &mut Bench| {
         let rules = &mut bench.kernel().state.rules;
-        rules.retain(|rule| rule.priority != numbers::RULE_PODS || rule.family != ipam::Family::V4);
+        rules.retain(|rule| {
+            rule.priority != constants::RULE_PODS || rule.family != ipam::Family::V4
+        });
     };
     for _ in 0..11 {
         undo(&mut bench);
@@ -561,7 +563,7 @@ fn an_object_that_never_stays_is_a_war_too() {
     let is_rule = |step: &StepKind| matches!(step, StepKind::AddRule(_));
     bench.kernel().swallow = Box::new(is_rule);
     let rules = &mut bench.kernel().state.rules;
-    rules.retain(|rule| !(rule.priority == numbers::RULE_SKIP && rule.selector != Selector::All));
+    rules.retain(|rule| !(rule.priority == constants::RULE_SKIP && rule.selector != Selector::All));
     let mut passes = 0;
     while bench.reconciler.repairs().wars.is_empty() {
         bench.pass();

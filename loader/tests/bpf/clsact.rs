@@ -3,8 +3,8 @@
 use api::types::{Direction, Position};
 use datapath_common::counter::Program;
 use loader::bpf::AttachMode;
+use loader::constants;
 use loader::kernel::{Attachment, StepKind};
-use loader::numbers;
 
 use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};
 
@@ -34,8 +34,8 @@ fn filters_of_others_stay_and_are_listed_in_their_place() {
         let hook = hook(&device, Program::FromNetwork);
         run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
         let (mut early, mut late) = (Stranger::load(), Stranger::load());
-        early.attach_filter(&device, numbers::TC_PRIORITY - 1);
-        late.attach_filter(&device, numbers::TC_PRIORITY + 1);
+        early.attach_filter(&device, constants::TC_PRIORITY - 1);
+        late.attach_filter(&device, constants::TC_PRIORITY + 1);
         for _restart in 0..2 {
             let mut datapath = world.load(AttachMode::Clsact);
             attach(&mut datapath, hook);
@@ -48,12 +48,12 @@ fn filters_of_others_stay_and_are_listed_in_their_place() {
             let expected = [
                 (
                     Some(early.id()),
-                    Some(numbers::TC_PRIORITY - 1),
+                    Some(constants::TC_PRIORITY - 1),
                     Position::Before,
                 ),
                 (
                     Some(late.id()),
-                    Some(numbers::TC_PRIORITY + 1),
+                    Some(constants::TC_PRIORITY + 1),
                     Position::After,
                 ),
             ];
@@ -74,8 +74,8 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
             let device = veth("eni0");
             let hook = hook(&device, Program::FromNetwork);
             run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
-            let priority = numbers::TC_PRIORITY.to_string();
-            let handle = numbers::TC_HANDLE.to_string();
+            let priority = constants::TC_PRIORITY.to_string();
+            let handle = constants::TC_HANDLE.to_string();
             if kind == "u32" {
                 add_u32_filter("eni0", "ingress", &priority);
             } else {

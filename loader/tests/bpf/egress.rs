@@ -91,8 +91,8 @@ fn a_filter_of_our_name_in_the_other_direction_is_not_ours() {
         let pin = world.bpffs().join("stranger");
         crate::world::Stranger::load().pin(&pin);
         let (priority, handle) = (
-            loader::numbers::TC_PRIORITY.to_string(),
-            loader::numbers::TC_HANDLE.to_string(),
+            loader::constants::TC_PRIORITY.to_string(),
+            loader::constants::TC_HANDLE.to_string(),
         );
         run(
             "tc",

@@ -103,7 +103,7 @@ fn place(world: &World, mode: AttachMode, hook: loader::kernel::Hook) -> (String
         .collect();
     assert_eq!(filters.len(), 1, "{json}");
     let options = &filters[0]["options"];
-    assert_eq!(filters[0]["pref"], loader::numbers::TC_PRIORITY);
+    assert_eq!(filters[0]["pref"], loader::constants::TC_PRIORITY);
     assert_eq!(options["direct-action"], true);
     (
         options["handle"].to_string(),

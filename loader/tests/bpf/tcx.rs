@@ -357,7 +357,7 @@ fn a_program_where_we_have_none_shows_at_a_glance() {
         let device = veth("pod0");
         let mut endpoint = device.clone();
         "tow0123456789ab".clone_into(&mut endpoint.name);
-        endpoint.group = loader::numbers::DEVICE_GROUP;
+        endpoint.group = loader::constants::DEVICE_GROUP;
         let mut datapath = world.load(AttachMode::Clsact);
         datapath.keep_pins().unwrap();
         let mut observed = observe(&mut datapath);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use api::ids::Owner;
 use ipam::Family;
+use loader::constants;
 use loader::intent::{About, Endpoint};
 use loader::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use loader::netlink::{Netlink, netns_at};
-use loader::numbers;
 use loader::observation::ownership::finished_device;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn a_pod_device_is_whole_and_carries_packets() {
         assert_eq!(host.kind, LinkKind::Veth);
         assert_eq!(host.mac, Some(id.host_mac()));
         assert_eq!((host.mtu, host.up), (8900, false));
-        assert_eq!(host.group, numbers::DEVICE_GROUP);
+        assert_eq!(host.group, constants::DEVICE_GROUP);
         assert_eq!(finished_device(&host), Some(id));
         let shown = ip_json(&format!("link show dev {}", id.device()));
         assert_eq!(shown[0]["inet6_addr_gen_mode"], json!("none"));

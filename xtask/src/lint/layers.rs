@@ -27,7 +27,7 @@ const CRATES: &[Layers] = &[
     Layers {
         folder: "loader/src",
         order: &[
-            &["numbers", "stamp"],
+            &["constants", "stamp"],
             &["intent"],
             &["kernel"],
             &["observation"],

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bpf_tests::fabric::eventually::{check, eventually};
-use loader::numbers::{RULE_ENI, TABLE_ENI_BASE};
+use loader::constants::{RULE_ENI, TABLE_ENI_BASE};
 use serde_json::Value;
 
 use crate::report::Healed;

@@ -11,8 +11,8 @@ use datapath_common::counter::Program;
 use super::Found;
 use crate::bpf::pins::Pins;
 use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
+use crate::constants;
 use crate::kernel::{self, Hook};
-use crate::numbers;
 
 /// Kinds of what can be at a device's ingress: both have the handle `ffff:`, so there is one only.
 const CLSACT: &str = "clsact";
@@ -27,11 +27,11 @@ pub(in crate::bpf) fn is_ours(filter: &Filter, hook: Direction) -> Option<Progra
 }
 
 fn is_our_priority(filter: &Filter) -> bool {
-    filter.chain == 0 && filter.priority == numbers::TC_PRIORITY
+    filter.chain == 0 && filter.priority == constants::TC_PRIORITY
 }
 
 fn is_our_place(filter: &Filter) -> bool {
-    is_our_priority(filter) && filter.handle == numbers::TC_HANDLE
+    is_our_priority(filter) && filter.handle == constants::TC_HANDLE
 }
 
 /// Whether a foreign filter keeps ours from its place. All filters of a priority are of one kind.
@@ -150,8 +150,8 @@ pub(super) fn attach(
         .put_filter(&NewFilter {
             ifindex: hook.ifindex,
             direction,
-            priority: numbers::TC_PRIORITY,
-            handle: numbers::TC_HANDLE,
+            priority: constants::TC_PRIORITY,
+            handle: constants::TC_HANDLE,
             name: hook.program.name(),
             program,
         })
@@ -212,8 +212,8 @@ pub(super) fn detach(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
     socket.delete_filter(
         hook.ifindex,
         direction,
-        numbers::TC_PRIORITY,
-        numbers::TC_HANDLE,
+        constants::TC_PRIORITY,
+        constants::TC_HANDLE,
     )?;
     remove_unused_qdisc(socket, pins, hook.ifindex).map(drop)
 }

@@ -161,7 +161,7 @@ fn a_primary_that_no_pod_uses_is_a_way_out_all_the_same() {
             IpAddr::from([10, 0, 0, 1])
         );
         assert_eq!(IpAddr::from(entry.v4().snat), IpAddr::from([10, 0, 0, 10]));
-        assert_eq!(IpAddr::from(entry.v6().gateway), numbers::GATEWAY_V6);
+        assert_eq!(IpAddr::from(entry.v6().gateway), constants::GATEWAY_V6);
         assert_eq!(IpAddr::from(entry.v6().snat).to_string(), "2001:db8::10");
     }
     // Its public address is the node's external one.

@@ -25,10 +25,10 @@ use self::legacy::Tables;
 use self::nft::Rule;
 use self::policy::DropPolicy;
 use self::rule::Name;
+use crate::constants::DEVICE_GROUP;
 use crate::netfilter::periodic::{Periodic, lock};
 use crate::netfilter::service_nat::NF_TABLES_MODULE;
 use crate::netfilter::untracked;
-use crate::numbers::DEVICE_GROUP;
 
 /// How often it is asked whether rules have changed.
 const LOOK: Duration = Duration::from_secs(2);

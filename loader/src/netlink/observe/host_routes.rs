@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::ParsedRule;
 use super::routes::Led;
-use crate::numbers;
+use crate::constants;
 
 /// The routes that hold for every packet to their networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Chosen {
 pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> Chosen {
     let mut led: BTreeMap<u32, BTreeSet<IpNet>> = BTreeMap::new();
     let rules = rules.iter().filter_map(ParsedRule::by_destination);
-    for (table, to) in rules.filter(|(table, _)| !numbers::is_our_table(*table)) {
+    for (table, to) in rules.filter(|(table, _)| !constants::is_our_table(*table)) {
         led.entry(table).or_default().insert(to);
     }
     let mut least: BTreeMap<(u32, IpNet), u32> = BTreeMap::new();
@@ -160,7 +160,7 @@ mod tests {
         let mut refusing = rule(OTHER, Some("10.9.0.0/16"), None);
         refusing.header.action = RuleAction::Unreachable;
         assert!(chosen(&[refusing], &routes).is_empty());
-        let ours = rule(numbers::TABLE_PODS, None, None);
-        assert!(chosen(&[ours], &[(numbers::TABLE_PODS, "10.9.0.0/16")]).is_empty());
+        let ours = rule(constants::TABLE_PODS, None, None);
+        assert!(chosen(&[ours], &[(constants::TABLE_PODS, "10.9.0.0/16")]).is_empty());
     }
 }

@@ -15,8 +15,8 @@ use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
 use super::{each, of_present};
+use crate::constants;
 use crate::kernel::{ForeignRoute, NextHop, Route};
-use crate::numbers;
 
 /// Most networks that count of those that others' routes lead to by one device. A full table of the
 /// Internet's routes comes to a million.
@@ -107,7 +107,7 @@ fn take(
         return;
     };
     let table = table(message);
-    if numbers::is_our_table(table) {
+    if constants::is_our_table(table) {
         ours.extend(parse(message));
         return;
     }
@@ -133,7 +133,7 @@ fn take(
 /// The routes of our tables, table by table.
 async fn of_our_tables(socket: &mut Socket) -> Result<BTreeSet<Route>, RequestError> {
     let mut routes = BTreeSet::new();
-    for table in numbers::our_tables() {
+    for table in constants::our_tables() {
         routes.extend(of_table(socket, table, None).await?);
     }
     Ok(routes)
@@ -183,7 +183,7 @@ pub(super) async fn on(
     let mut routes = BTreeSet::new();
     for device in each(devices) {
         routes.extend(of_present(
-            of_table(socket, numbers::TABLE_PODS, device).await,
+            of_table(socket, constants::TABLE_PODS, device).await,
         )?);
     }
     routes.retain(|route| match route.next_hop {
@@ -202,7 +202,7 @@ pub(in crate::netlink) async fn foreign(
     for family in Family::ALL {
         for message in dump(socket, family).await? {
             let is_unicast = message.header.kind == RouteType::Unicast;
-            if is_unicast && !numbers::is_our_table(table(&message)) {
+            if is_unicast && !constants::is_our_table(table(&message)) {
                 let found = parse_foreign(&message, family).into_iter();
                 routes.extend(found.filter(|route| devices.contains(&route.ifindex)));
             }

@@ -39,7 +39,7 @@ fn via(gateway: &str) -> NextHop {
 
 fn fence(table: u32) -> Route {
     Route {
-        metric: numbers::METRIC_UNREACHABLE,
+        metric: constants::METRIC_UNREACHABLE,
         ..route(table, "0.0.0.0/0", NextHop::Unreachable)
     }
 }
@@ -174,7 +174,7 @@ fn routes_of_an_eni_table_only_where_the_table_is_ours() {
 fn routes_of_the_pod_table_by_device_and_metric() {
     let pod = route(220, "10.0.0.20/32", NextHop::Device(100));
     let block = Route {
-        metric: numbers::METRIC_UNREACHABLE,
+        metric: constants::METRIC_UNREACHABLE,
         ..route(220, "10.0.1.64/28", NextHop::Unreachable)
     };
     for (route, scope) in [
@@ -229,7 +229,7 @@ fn devices_by_kind_name_and_mac() {
 
 #[test]
 fn a_device_is_finished_by_its_group_or_because_it_is_up() {
-    let ours = numbers::DEVICE_GROUP;
+    let ours = constants::DEVICE_GROUP;
     for (up, group, finished) in [
         (false, ours, true),
         (true, ours, true),

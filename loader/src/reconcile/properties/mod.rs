@@ -23,13 +23,13 @@ use self::spec::{Spec, spec};
 use super::model::ModelKernel;
 use super::tests::block_on;
 use super::{Pass, Reconciler};
+use crate::constants;
 use crate::intent::Intent;
 use crate::kernel::fixture::{host, intent};
 use crate::kernel::{
     Action, Attachment, Hook, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Rule,
     Selector,
 };
-use crate::numbers;
 use crate::observation::ownership::{endpoint_device, is_fence};
 use crate::plan::plan;
 
@@ -98,7 +98,7 @@ fn assert_fenced(state: &Observed) {
     for rule in state
         .rules
         .iter()
-        .filter(|r| r.priority == numbers::RULE_ENI)
+        .filter(|r| r.priority == constants::RULE_ENI)
     {
         let (Selector::Mark { mask, .. }, Action::Table(table)) = (rule.selector, rule.action)
         else {
@@ -186,7 +186,7 @@ fn assert_kept(start: &Observed, kernel: &ModelKernel, intent: &Intent) {
         let Some(id) = endpoint_device(link).filter(|id| intent.endpoints.contains_key(id)) else {
             continue;
         };
-        let finished = link.up || link.group == numbers::DEVICE_GROUP;
+        let finished = link.up || link.group == constants::DEVICE_GROUP;
         let kept = kernel.state.links.contains_key(&link.ifindex);
         assert_eq!(kept, finished, "{id}: {link:?}");
     }
@@ -208,7 +208,7 @@ fn assert_steady(before: &Observed, kernel: &ModelKernel, intent: &Intent) {
         let pod_routes = state
             .routes
             .iter()
-            .filter(|r| r.table == numbers::TABLE_PODS);
+            .filter(|r| r.table == constants::TABLE_PODS);
         entries
             .chain(pod_routes.map(|route| Lasting::Route(route.destination, route.next_hop)))
             .chain(state.attachments.keys().map(|hook| Lasting::Hook(*hook)))
