@@ -79,17 +79,24 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
                 ),
             ));
         }
+        let asked = AskAddresses {
+            owner,
+            addresses,
+            families,
+            pools,
+            network,
+            pod,
+        };
+        let AddressRequest {
+            owner,
+            addresses,
+            ask,
+        } = check_addresses(asked)?;
         Ok(Self {
             owner,
             netns,
-            ask: Box::new(check_ask(
-                addresses.as_deref(),
-                families,
-                pools,
-                network,
-                pod,
-            )?),
-            addresses: addresses.into_iter().flatten().collect(),
+            addresses,
+            ask,
         })
     }
 }
@@ -98,38 +105,22 @@ impl TryFrom<AskAddresses> for AddressRequest {
     type Error = ApiError;
 
     fn try_from(request: AskAddresses) -> Result<Self, Self::Error> {
-        let AskAddresses {
-            owner,
-            addresses,
-            families,
-            pools,
-            network,
-            pod,
-        } = request;
-        check_owner(&owner, "owner.")?;
-        Ok(Self {
-            owner,
-            ask: Box::new(check_ask(
-                addresses.as_deref(),
-                families,
-                pools,
-                network,
-                pod,
-            )?),
-            addresses: addresses.into_iter().flatten().collect(),
-        })
+        check_owner(&request.owner, "owner.")?;
+        check_addresses(request)
     }
 }
 
-/// Checks what is asked for of addresses, and for whom.
-fn check_ask(
-    addresses: Option<&[IpAddr]>,
-    families: Vec<Family>,
-    pools: BTreeMap<Family, String>,
-    network: Option<String>,
-    pod: Option<PodRef>,
-) -> Result<Ask, ApiError> {
-    if addresses.is_some_and(<[IpAddr]>::is_empty) {
+/// Checks all of a request but its owner.
+fn check_addresses(request: AskAddresses) -> Result<AddressRequest, ApiError> {
+    let AskAddresses {
+        owner,
+        addresses,
+        families,
+        pools,
+        network,
+        pod,
+    } = request;
+    if addresses.as_ref().is_some_and(Vec::is_empty) {
         return Err(invalid(
             "addresses",
             "empty; one IPv4 address, one IPv6 address or both are allowed, or none of the field"
@@ -159,9 +150,28 @@ fn check_ask(
             "given beside addresses; one of them is allowed".to_owned(),
         ));
     }
+    check_names(&pools, network.as_ref(), pod.as_ref())?;
+    Ok(AddressRequest {
+        owner,
+        addresses: addresses.into_iter().collect(),
+        ask: Box::new(Ask {
+            families: families.into_iter().collect(),
+            pools,
+            network,
+            pod,
+        }),
+    })
+}
+
+/// Checks the lengths of all names in a request.
+fn check_names(
+    pools: &BTreeMap<Family, String>,
+    network: Option<&String>,
+    pod: Option<&PodRef>,
+) -> Result<(), ApiError> {
     let names = pools.values().map(|name| ("pools", name));
-    let names = names.chain(network.iter().map(|name| ("network", name)));
-    let of_pod = pod.iter().flat_map(|pod| {
+    let names = names.chain(network.map(|name| ("network", name)));
+    let of_pod = pod.into_iter().flat_map(|pod| {
         let uid = pod.uid.iter().map(|uid| ("pod.uid", uid));
         [("pod.namespace", &pod.namespace), ("pod.name", &pod.name)]
             .into_iter()
@@ -175,12 +185,7 @@ fn check_ask(
             ));
         }
     }
-    Ok(Ask {
-        families: families.into_iter().collect(),
-        pools,
-        network,
-        pod,
-    })
+    Ok(())
 }
 
 /// Checks whose attachments are asked for. Any owner may be said to live: one that the agent does not
