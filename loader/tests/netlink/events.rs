@@ -29,6 +29,13 @@ async fn settle(events: &mut (impl Stream<Item = Change> + Unpin)) {
     }
 }
 
+/// Waits for the notification of a change, and for the end of those that come with it.
+async fn expect(events: &mut (impl Stream<Item = Change> + Unpin), change: Change, cause: &str) {
+    let heard = timeout(SOON, events.next()).await;
+    assert_eq!(heard, Ok(Some(change)), "{cause}");
+    settle(events).await;
+}
+
 #[test]
 fn every_change_that_concerns_us_is_heard_within_a_second() {
     in_netns(async |netlink| {
@@ -74,9 +81,7 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
             "ip link del new0",
         ] {
             run(line);
-            let heard = timeout(SOON, events.next()).await;
-            assert_eq!(heard, Ok(Some(Change::Own)), "{line}");
-            settle(&mut events).await;
+            expect(&mut events, Change::Own, line).await;
         }
         for (path, value) in [
             ("/proc/sys/net/ipv4/conf/ens6/rp_filter", "1"),
@@ -85,9 +90,7 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
             ("/proc/sys/net/ipv6/conf/all/forwarding", "1"),
         ] {
             fs::write(path, value).unwrap();
-            let heard = timeout(SOON, events.next()).await;
-            assert_eq!(heard, Ok(Some(Change::Own)), "{path}");
-            settle(&mut events).await;
+            expect(&mut events, Change::Own, path).await;
         }
     });
 }
@@ -130,9 +133,7 @@ fn routes_of_others_are_heard_as_such() {
             "ip route add local 192.0.2.0/24 dev lo",
         ] {
             run(line);
-            let heard = timeout(SOON, events.next()).await;
-            assert_eq!(heard, Ok(Some(Change::Foreign)), "{line}");
-            settle(&mut events).await;
+            expect(&mut events, Change::Foreign, line).await;
         }
     });
 }
