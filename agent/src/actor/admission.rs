@@ -12,8 +12,10 @@ use loader::constants;
 use loader::intent::{About, Endpoint, Intent};
 use loader::observation::view::{DeviceView, View};
 
+use crate::actor::Actor;
 use crate::allocation::Addresses;
 use crate::host::facts::Facts;
+use crate::host::kernel::Host;
 use crate::server::{Ask, EndpointRequest};
 
 /// The node, as far as it decides about a request.
@@ -35,6 +37,22 @@ pub(crate) enum Decision {
     Existing(Endpoint),
     /// The endpoint can be made.
     New(Endpoint),
+}
+
+impl<K: Host> Actor<K> {
+    /// The state that a request is admitted against.
+    pub(crate) fn admission(&self) -> Result<Admission<'_>, ApiError> {
+        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
+            let message = "the kernel could not be read; see the log";
+            ApiError::new(ErrorCode::NotReady, message)
+        })?;
+        Ok(Admission {
+            intent: &self.intent,
+            view: &self.pass.view,
+            mtu: self.mtu,
+            facts,
+        })
+    }
 }
 
 impl Admission<'_> {

@@ -17,7 +17,7 @@ use loader::kernel::Endpoints;
 use loader::netlink::netns_at;
 use tokio::sync::mpsc;
 
-use super::admission::{self, Admission, Decision};
+use super::admission::{self, Decision};
 use crate::actor::Actor;
 use crate::faults::{self, Point};
 use crate::host::kernel::Host;
@@ -232,16 +232,7 @@ impl<K: Host> Actor<K> {
         self.check_first(&request.owner)?;
         let request = self.with_addresses(request)?;
         let ask = request.ask.clone();
-        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
-            let message = "the kernel could not be read; see the log";
-            ApiError::new(ErrorCode::NotReady, message)
-        })?;
-        let admission = Admission {
-            intent: &self.intent,
-            view: &self.pass.view,
-            mtu: self.mtu,
-            facts,
-        };
+        let admission = self.admission()?;
         match admission.decide(request)? {
             Decision::Existing(endpoint) => {
                 netns::check_same(&endpoint)?;

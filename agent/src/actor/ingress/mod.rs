@@ -7,7 +7,6 @@ use std::net::IpAddr;
 
 use tokio::sync::watch;
 
-use super::admission::Admission;
 use crate::actor::Actor;
 use crate::allocation::{Addresses, is_own};
 use crate::config::Ingress;
@@ -198,16 +197,7 @@ impl<K: Host> Actor<K> {
     ) -> Result<(), ApiError> {
         let held = self.addresses.held_by(owner);
         let is_held = |address: &IpAddr| held.iter().any(|lease| lease.address == *address);
-        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
-            let message = "the kernel could not be read; see the log";
-            ApiError::new(ErrorCode::NotReady, message)
-        })?;
-        let admission = Admission {
-            intent: &self.intent,
-            view: &self.pass.view,
-            mtu: None,
-            facts,
-        };
+        let admission = self.admission()?;
         for address in addresses.iter().filter(|address| !is_held(address)) {
             admission.device_for(*address)?;
         }
