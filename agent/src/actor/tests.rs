@@ -293,6 +293,12 @@ async fn make(actor: &mut Actor<ModelHost>, endpoint: Endpoint) -> Result<Attach
     actor.finish(vec![admitted]).await.remove(0)
 }
 
+/// Deletes the endpoint of an owner, which has to succeed.
+async fn delete(actor: &mut Actor<ModelHost>, owner: &Owner) {
+    let answers = actor.delete(std::slice::from_ref(owner)).await;
+    assert!(matches!(answers.as_slice(), [Ok(_)]), "{answers:?}");
+}
+
 fn devices(actor: &Actor<ModelHost>) -> BTreeSet<EndpointId> {
     let links = actor.reconciler.kernel().model.state.links.values();
     links
@@ -324,11 +330,7 @@ async fn an_endpoint_is_added_once_and_deleted_for_good() {
     assert_eq!(error.code, ErrorCode::OwnerConflict);
 
     for _ in 0..2 {
-        actor
-            .delete(std::slice::from_ref(&pod.owner))
-            .await
-            .remove(0)
-            .unwrap();
+        delete(&mut actor, &pod.owner).await;
         assert!(devices(&actor).is_empty() && machine.records().is_empty());
     }
 }

@@ -201,11 +201,7 @@ async fn without_a_cooldown_an_address_is_free_at_once() {
     machine.config = Config::parse("ipam: {cooldown: 0}").unwrap();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     assert_eq!(listed(&mut actor).await.cooling.len(), 0);
     let mut explicit = wanted("y", Ask::default());
     explicit.addresses = given(&pod).into_iter().collect();
@@ -307,11 +303,7 @@ async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
     explicit.addresses = given(&pod).into_iter().collect();
     let error = add(&mut actor, explicit).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse);
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     let mut explicit = wanted("z", Ask::default());
     explicit.addresses = given(&pod).into_iter().collect();
     let error = give(&mut actor, explicit).await.unwrap_err();

@@ -77,11 +77,7 @@ async fn a_cooldown_that_cannot_be_read_begins_anew() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     machine.kill(actor);
     let file = machine.ledger("cooling").pop().unwrap();
     fs::write(&file, "").unwrap();
@@ -110,8 +106,7 @@ async fn an_endpoint_whose_record_cannot_be_read_leaves_a_cooldown() {
         2,
         "somebody has them"
     );
-    let answers = actor.delete(std::slice::from_ref(&deleted.owner)).await;
-    assert!(answers[0].is_ok());
+    delete(&mut actor, &deleted.owner).await;
     assert_eq!(cooling(&mut actor).await, given(&deleted));
     machine.kill(actor);
     let mut actor = machine.start().await;
@@ -124,8 +119,7 @@ async fn an_endpoint_whose_record_cannot_be_read_leaves_a_cooldown() {
         given(&deleted),
         "its owner may live"
     );
-    let answers = actor.delete(std::slice::from_ref(&vanished.owner)).await;
-    assert!(answers[0].is_ok());
+    delete(&mut actor, &vanished.owner).await;
     let both = [given(&deleted), given(&vanished)].concat();
     assert_eq!(cooling(&mut actor).await, both);
     let error = add(&mut actor, explicit("z", &given(&vanished)))
@@ -150,8 +144,7 @@ async fn what_cannot_be_removed_is_tried_again_and_keeps_its_address() {
             Box::new(move |step| refuses && matches!(step, StepKind::DeleteMapEntry(_)));
     };
     refuse(&mut actor, true);
-    let answers = actor.delete(std::slice::from_ref(&pod.owner)).await;
-    assert!(answers[0].is_ok());
+    delete(&mut actor, &pod.owner).await;
     actor.run_pass().await;
     assert_eq!(cooling(&mut actor).await, given(&pod));
     let health = actor.status().await.health;
@@ -205,11 +198,7 @@ async fn an_agent_that_gives_no_addresses_keeps_count() {
     assert_eq!(error.code, ErrorCode::InvalidField);
     let error = give(&mut actor, explicit("thief", &[z])).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse);
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     release(&mut actor, "y").await;
     let own = "10.0.2.66".parse().unwrap();
     let brought = give(&mut actor, explicit("w", &[own])).await.unwrap();

@@ -146,11 +146,7 @@ async fn a_delete_that_was_cut_short_leaves_no_orphan() {
     make(&mut actor, pod.clone()).await.unwrap();
     actor.reconciler.kernel_mut().model.refuse =
         Box::new(|step| matches!(step, StepKind::DeleteDevice(_)));
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     machine.kill(actor);
     let mut actor = machine.start().await;
     assert_eq!((actor.orphans(), devices(&actor).len()), (0, 1));

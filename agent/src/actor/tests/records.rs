@@ -35,11 +35,7 @@ async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
     let error = add(&mut actor, request(&thief)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
 
-    actor
-        .delete(std::slice::from_ref(&pod.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &pod.owner).await;
     assert!(devices(&actor).is_empty() && machine.records().is_empty());
     assert_eq!(actor.status().await.health.state, HealthState::Ready);
 }
@@ -64,11 +60,7 @@ async fn records_that_somebody_removed_are_written_again() {
     make(&mut actor, kept.clone()).await.unwrap();
     make(&mut actor, gone.clone()).await.unwrap();
     fs::remove_dir_all(machine.folder.path()).unwrap();
-    actor
-        .delete(std::slice::from_ref(&gone.owner))
-        .await
-        .remove(0)
-        .unwrap();
+    delete(&mut actor, &gone.owner).await;
     actor.run_pass().await;
     machine.kill(actor);
     let actor = machine.start().await;
@@ -108,8 +100,7 @@ async fn a_record_that_cannot_be_read_goes_with_its_pod() {
 
     let mut actor = machine.start().await;
     assert_eq!(actor.status().await.corrupt_records.len(), 2);
-    let answers = actor.delete(std::slice::from_ref(&pods[0].owner)).await;
-    assert!(answers[0].is_ok());
+    delete(&mut actor, &pods[0].owner).await;
     assert_eq!(machine.records().len(), 1, "the pod alone was deleted");
     let request = api::types::Collect {
         network: "net".to_owned(),
