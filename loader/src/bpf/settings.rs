@@ -33,11 +33,11 @@ pub enum Path {
 pub struct DatapathSettings {
     /// Layout of our part of the packet mark.
     pub mark: MarkLayout,
-    /// Whether IPv4 is masqueraded.
+    /// True if IPv4 is masqueraded.
     pub masquerade_v4: bool,
-    /// Whether IPv6 is masqueraded.
+    /// True if IPv6 is masqueraded.
     pub masquerade_v6: bool,
-    /// What becomes of packets to the instance metadata service.
+    /// Treatment of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
     /// Which way pod traffic takes.
     pub path: Path,

@@ -32,8 +32,8 @@ impl<'a> Builder<'a> {
         self.families
     }
 
-    /// Whether a device takes part in a family: hosts are hardened by turning IPv6 off by sysctl,
-    /// and then every IPv6 route to the device is refused.
+    /// True if a device takes part in a family. Hardened hosts turn IPv6 off by sysctl, and then
+    /// every IPv6 route to the device is refused.
     pub(super) fn is_on(&self, family: Family, ifindex: u32) -> bool {
         let disabled = Sysctl {
             family: Family::V6,
@@ -73,7 +73,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Has the kernel forward what a device receives: service NAT and the stack's path need it.
+    /// Makes the kernel forward packets that a device receives: service NAT and the stack's path
+    /// need it.
     ///
     /// Where the host does not forward at all, turning that on turns it on for each device, and only
     /// what is off after that is another's doing. IPv6 has one switch for all devices; each
@@ -95,8 +96,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Has the kernel check the sources of what a device receives: where it checks none, it notes the
-    /// neighbours of any ARP packet. A stricter check is another's to choose.
+    /// Makes the kernel check the sources of packets that a device receives: where it checks none,
+    /// it notes the neighbours of any ARP packet. A stricter check is another's to choose.
     pub(super) fn checks_sources(&mut self, scope: Scope, ifindex: u32) {
         let sysctl = Sysctl {
             family: Family::V4,

@@ -1,4 +1,4 @@
-//! What the datapath is to know of destinations.
+//! Destinations and their classes, as the datapath should know them.
 
 mod unroutable;
 
@@ -164,9 +164,9 @@ fn with_class(observed: &Observed, wanted: DestinationClass) -> impl Iterator<It
     })
 }
 
-/// What the ip-masq-agent files exempt. Before the first good content this is what the datapath
-/// has: an earlier agent put it there, and a bad file changes nothing. Where it has nothing, the
-/// standard list holds.
+/// The CIDRs that ip-masq-agent files exempt. Before the first good content these are the
+/// datapath's: an earlier agent put them there, and a bad file changes nothing. Where it has none,
+/// the standard list is in force.
 fn agent(intent: &Intent, observed: &Observed) -> AgentCidrs {
     if intent.settings.masquerade.agent.is_none() {
         return AgentCidrs::default();

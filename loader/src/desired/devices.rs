@@ -17,7 +17,7 @@ pub(super) struct ResolvedEni<'a> {
     pub(super) state: EniState<'a>,
 }
 
-/// What can be done with an ENI.
+/// The use that an ENI is of.
 pub(super) enum EniState<'a> {
     /// It has a device.
     Usable {

@@ -1,4 +1,4 @@
-//! What one endpoint needs in the kernel.
+//! The objects that one endpoint needs in the kernel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -122,8 +122,7 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
         .collect()
 }
 
-/// What the pool of an address says of masquerade. While that is not known, what the datapath has
-/// stays.
+/// The masquerade policy of an address's pool. While it is unknown, the datapath's entry stays.
 fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPolicy {
     let intent = builder.intent;
     if intent.plain_pool_of(address).is_some() && !intent.settings.plain_is_native {
@@ -140,8 +139,8 @@ fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPoli
     }
 }
 
-/// Whether an address's packets take the host's stack. Where nobody looked, what the datapath has of
-/// the device stays.
+/// True if an address's packets take the host's stack. Without a look at the device, the datapath's
+/// entry stays.
 fn is_via_stack(builder: &Builder<'_>, address: IpAddr, ifindex: u32) -> bool {
     match builder.observed.via_stack.get(&ifindex) {
         Some(reason) => reason.is_some(),

@@ -1,4 +1,4 @@
-//! What one ENI needs in the kernel.
+//! The objects that one ENI needs in the kernel.
 
 use api::ids::EniNumber;
 use datapath_common::abi::EniEntry;
@@ -173,7 +173,7 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
     }
 }
 
-/// What has an address of a secondary ENI leaves by that ENI.
+/// Packets from an address of a secondary ENI leave by that ENI.
 pub(super) fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) {
     builder.rule(
         Scope::Eni(eni.number),

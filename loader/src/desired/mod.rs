@@ -28,12 +28,12 @@ use crate::intent::masquerade::DEFAULT_POOL;
 use crate::kernel::{Link, MapEntry, MapKey, Object, Observed, Scope};
 use crate::observation::view::{DeviceView, EndpointView, EniView};
 
-/// What should be in the kernel, and how far the intent could be resolved.
+/// The objects that should be in the kernel, and how far the intent could be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     /// Every object, and what it serves.
     pub objects: BTreeMap<Object, Scope>,
-    /// Whether the node's part could be resolved.
+    /// Readiness of the node's part.
     pub node: Readiness,
     /// The primary ENI's device, where it is known.
     pub primary: Option<DeviceView>,
@@ -41,7 +41,7 @@ pub struct Desired {
     pub enis: BTreeMap<EniNumber, EniView>,
     /// The endpoints, ready as far as resolving them goes.
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
-    /// What the masquerade decision looks at.
+    /// The inputs of the masquerade decision.
     pub masquerade: MasqueradeView,
 }
 
@@ -96,8 +96,8 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
     }
 }
 
-/// Whether a pod that runs has an address which the primary had, and which no ENI has now: what it
-/// sends by number 0 has to stay on the node.
+/// True if a running pod has a former address of the primary that no ENI has now. Its packets by
+/// number 0 must stay on the node.
 fn number_0_is_lost(
     intent: &Intent,
     observed: &Observed,

@@ -1,4 +1,4 @@
-//! What the node as a whole needs in the kernel, whatever ENIs and endpoints it has.
+//! The objects that the node needs in the kernel, whatever ENIs and endpoints it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -124,7 +124,7 @@ fn add_blocks(builder: &mut Builder<'_>) {
 pub(super) struct HostAddress {
     /// Where it comes from.
     pub(super) place: String,
-    /// Whether it is an endpoint's all the same.
+    /// True if an endpoint has it all the same.
     pub(super) yields: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What masqueraded packets leave with, and by which ENI.
+//! The source address of masqueraded packets, and the ENI by which they leave.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,8 +30,8 @@ pub(super) struct Exits {
 #[derive(Debug)]
 struct ExitEni {
     id: Option<String>,
-    /// Whether an entry has to be made for it beside those of the ENIs for pods: the primary that
-    /// the document does not list, or excludes from pods.
+    /// True if it needs an entry beside those of the ENIs for pods: the primary that the document
+    /// does not list, or excludes from pods.
     is_extra: bool,
     ifindex: u32,
     mtu: u32,
@@ -45,13 +45,13 @@ struct Way {
     gateway: Option<IpAddr>,
     /// The translation address, or why there is none.
     address: Result<IpAddr, String>,
-    /// Whether there is none because it is a pod's to have, as the document asks for.
+    /// True if there is none because the document gives it to pods.
     is_given_to_pods: bool,
     external: EniNumber,
     why: String,
 }
 
-/// What is known of an ENI with a device, before policy comes in.
+/// An ENI with a device, before policy is applied.
 struct Candidate<'a> {
     number: EniNumber,
     eni: Option<&'a Eni>,
@@ -283,7 +283,7 @@ impl Exits {
         }
     }
 
-    /// What the datapath is to know of an ENI's addresses of both families.
+    /// An ENI's addresses of both families, as the datapath should know them.
     pub(super) fn addresses(&self, number: EniNumber) -> [EniAddresses; 2] {
         self.all
             .get(&number)
@@ -325,7 +325,7 @@ impl Exits {
         })
     }
 
-    /// The same for people.
+    /// The translation of each ENI, for people.
     pub(super) fn view(&self) -> Vec<EniMasquerade> {
         let of = |(number, exit): (&EniNumber, &ExitEni)| {
             let [v4, v6] = [&exit.families[0], &exit.families[1]].map(|way| FamilyMasquerade {

@@ -1,5 +1,5 @@
-//! What the node should be: the sources, merged and checked, before any of it is resolved against
-//! the kernel.
+//! The intended state of the node: the sources, merged and checked, before any of it is resolved
+//! against the kernel.
 
 pub mod masquerade;
 pub mod pod_routes;
@@ -50,21 +50,21 @@ pub struct Eni {
     pub tags: BTreeMap<String, String>,
     /// CIDRs of the VPC, the primary one first.
     pub vpc_cidrs: Vec<IpNet>,
-    /// What the VPC delivers to this ENI for pods: /32 and /128 addresses, /28 and /80 prefixes;
-    /// with `use-primary-address` the primary address too. Disjoint.
+    /// The blocks that the VPC delivers to this ENI for pods: /32 and /128 addresses, /28 and /80
+    /// prefixes; with `use-primary-address` the primary address too. Disjoint.
     pub blocks: BTreeSet<IpNet>,
     /// Of the blocks, those that the document refuses by now and that running pods have: they are not
     /// given again.
     #[serde(skip)]
     pub kept: BTreeSet<IpNet>,
-    /// Whether pods must not use this ENI, and why (`first-interface-index`,
-    /// `exclude-interface-tags`). Such an ENI is left to its owner, the primary excepted.
+    /// The reason why pods must not use this ENI (`first-interface-index`,
+    /// `exclude-interface-tags`), if any. Such an ENI is left to its owner, the primary excepted.
     pub excluded: Option<String>,
     /// Why `exclude-interface-tags` excludes it, if so: what a pool that is bound to it overrides.
     pub excluded_by_tags: Option<String>,
     /// The pools that are bound to it, which pool documents tell.
     pub bound_to: Vec<String>,
-    /// Whether the primary address is a pod's to have, and so is not put on the device.
+    /// True if pods may have the primary address, so that the device does not get it.
     pub use_primary_address: bool,
     /// Why this is an earlier form of the entry, if so: the present one cannot be used, or the ENI is
     /// one for pods no more. What is set up stays, and no new pod gets an address.
@@ -103,7 +103,7 @@ impl Eni {
         constants::TABLE_ENI_BASE + u32::from(self.number.0)
     }
 
-    /// Whether the address is one that the VPC delivers to this ENI for pods.
+    /// True if the VPC delivers the address to this ENI for pods.
     #[must_use]
     pub fn owns(&self, address: IpAddr) -> bool {
         self.blocks.iter().any(|block| block.contains(&address))
@@ -123,23 +123,23 @@ pub struct Node {
     pub external_addresses: Vec<IpAddr>,
     /// The pools that the node has blocks of, by block.
     pub pools: BTreeMap<IpNet, String>,
-    /// The same as the document lists them.
+    /// The pools as the document lists them.
     pub allocated: Vec<AllocatedPool>,
-    /// How many addresses of the default pool are kept in store, where the document says so.
+    /// Number of addresses of the default pool to keep in store, if the document has one.
     pub pre_allocate: Option<u32>,
     /// The single addresses that the node has been given, where these count and not the ENIs' blocks.
     pub flat: Option<FlatPool>,
     /// The operator takes blocks back by the object's version alone (`kubernetes::marks`).
     pub is_versioned: bool,
-    /// How it is with the public address that the node is to have.
+    /// State of the public address that the node should have.
     pub static_address: StaticAddress,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
     /// The other entries of the document's ENIs: what cannot be used, and what needs no number.
     pub others: Vec<OtherEni>,
-    /// What a user may wonder about, for the status: fields that are not followed, and why.
+    /// Notes for the status: fields that are not followed, and why.
     pub notes: Vec<String>,
-    /// What of the document is refused, while the rest of it holds.
+    /// The refused parts of the document; the rest of it is in force.
     pub refused: Vec<Problem>,
 }
 
@@ -231,7 +231,7 @@ impl Node {
 /// One pod attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace, as a path.
     pub netns: PathBuf,
@@ -239,11 +239,11 @@ pub struct Endpoint {
     pub addresses: BTreeSet<IpAddr>,
     /// MTU of its interface, in bytes.
     pub mtu: u32,
-    /// What is known of it beside what the kernel needs.
+    /// Its data that the kernel does not need.
     pub about: About,
 }
 
-/// What is known of an attachment beside what the kernel needs.
+/// Data of an attachment that the kernel does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct About {
@@ -289,7 +289,7 @@ pub struct Settings {
     pub mark: MarkLayout,
     /// Routing protocol number that our routes and rules carry (2 = kernel).
     pub protocol: u8,
-    /// What the names of pods' host-side devices begin with, where they follow from the pod's name.
+    /// Prefix of the names of pods' host-side devices, where they follow from the pod's name.
     pub device_prefix: Option<String>,
     /// Device of the primary ENI where the node document does not tell.
     pub primary_device: Option<String>,
@@ -306,20 +306,20 @@ pub struct Settings {
     pub ingress: BTreeSet<IpAddr>,
     /// Addresses that the host's stack answers for though no device of the host has them.
     pub host_addresses: BTreeSet<IpAddr>,
-    /// What is masqueraded, and how.
+    /// The settings of masquerade.
     pub masquerade: MasqueradeSettings,
     /// The pool of ENIs that no other pool is bound to.
     pub default_pool: String,
-    /// Whether the VPC routes the addresses of plain pools, so that they may leave untranslated.
+    /// True if the VPC routes the addresses of plain pools, so that they may leave untranslated.
     pub plain_is_native: bool,
-    /// Whether flows are noted that the host's stack carries, because service NAT there may have
+    /// True if flows that the host's stack carries are recorded, because service NAT may have
     /// translated them.
     pub service_nat: bool,
     /// The ports that translation may use; the host's automatic ports keep off them.
     pub ports: [PortSlice; PortSlice::MAX],
 }
 
-/// What a cluster tells of its services. While something is not known, what the datapath has stays.
+/// The addresses of a cluster's services. While one is unknown, the datapath's entries stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterServices {
     /// CIDRs of services.
@@ -338,7 +338,7 @@ impl ClusterServices {
         }
     }
 
-    /// Whether everything is known.
+    /// True if everything is known.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.cidrs.is_some() && self.addresses.is_some()
@@ -354,7 +354,7 @@ pub struct Intent {
     pub endpoints: BTreeMap<EndpointId, Endpoint>,
     /// Settings.
     pub settings: Settings,
-    /// What pool documents and ip-masq-agent files say.
+    /// The policy of pool documents and ip-masq-agent files.
     pub policy: Policy,
 }
 
@@ -384,8 +384,8 @@ impl Intent {
         block.map(|(_, pool)| pool)
     }
 
-    /// Whether a pool's addresses are of no ENI. One that is bound to ENIs stays theirs when they go:
-    /// what its pods have leaves by no other.
+    /// True if a pool's addresses belong to no ENI. A pool that is bound to ENIs stays theirs when
+    /// they go: its pods' addresses leave by no other ENI.
     fn is_plain(&self, pool: &str) -> bool {
         let documents = self.policy.pools.as_deref();
         pool != self.settings.default_pool

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use crate::intent::Intent;
 
-/// What pods' routes follow from, the same for all pods of the node.
+/// The inputs of pods' routes, the same for all pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRoutes {
     /// MTU of what leaves the VPC, in bytes; `None` for that of the pod's interface.
@@ -31,7 +31,7 @@ pub(crate) struct PodRoute {
 }
 
 impl PodRoutes {
-    /// What an intent asks for. Packets keep their full size towards the VPC's CIDRs, the blocks of
+    /// The inputs by an intent. Packets keep their full size towards the VPC's CIDRs, the blocks of
     /// pools and `masquerade.native-routing-cidrs`.
     #[must_use]
     pub fn of(intent: &Intent) -> Self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How many characters of a value are repeated in a message.
+/// Number of characters of a value that a message repeats.
 const VALUE_CHARS: usize = 80;
 
 /// One thing that is wrong with a node document.

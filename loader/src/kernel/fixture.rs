@@ -115,7 +115,7 @@ pub fn intent() -> Intent {
     }
 }
 
-/// What the datapath knows of an endpoint's address of an ENI.
+/// The datapath's entry of an endpoint's address of an ENI.
 pub fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
     AddressEntry::endpoint(EndpointAddress {
         eni,

@@ -43,7 +43,7 @@ pub enum Object {
     Attachment(Hook),
 }
 
-/// What makes an object the same one, whatever its value is.
+/// The identity of an object, without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKey {
     /// A sysctl.
@@ -71,7 +71,7 @@ pub enum ObjectKey {
 }
 
 impl Object {
-    /// What makes it the same object, whatever its value is.
+    /// The object's identity, without its value.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         match *self {

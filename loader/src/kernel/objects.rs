@@ -23,11 +23,11 @@ pub struct Link {
     pub mac: Option<MacAddr>,
     /// Its MTU, in bytes.
     pub mtu: u32,
-    /// Whether it is administratively up.
+    /// True if it is administratively up.
     pub up: bool,
     /// Its interface group (`IFLA_GROUP`); 0 where it has none.
     pub group: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: LinkKind,
     /// The device that it is a port of (bond, bridge, VRF).
     pub master: Option<u32>,
@@ -41,7 +41,7 @@ impl Link {
     }
 }
 
-/// What a device is, as far as it matters to us.
+/// The kinds of devices that matter to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkKind {
     /// A hardware device: the kernel names no kind.
@@ -114,7 +114,7 @@ pub struct ForeignRoute {
     pub mtu: Option<u32>,
 }
 
-/// What a rule looks at.
+/// The selector of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {
     /// Everything.
@@ -132,7 +132,7 @@ pub enum Selector {
     Foreign,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Look into a table.
@@ -152,9 +152,9 @@ pub struct Rule {
     pub family: Family,
     /// Its priority.
     pub priority: u32,
-    /// What it looks at.
+    /// Its selector.
     pub selector: Selector,
-    /// What it does.
+    /// Its action.
     pub action: Action,
     /// The routing protocol number it carries.
     pub protocol: u8,
@@ -171,16 +171,16 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
-/// What the kernel has found out of a neighbour, or was told for good.
+/// A neighbour's address as the kernel resolved it, or as it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resolved {
     /// Its Ethernet address.
     pub mac: MacAddr,
-    /// Whether nobody has confirmed it for a while: the kernel asks again when it is used.
+    /// True if it was not confirmed for a while: the kernel resolves it again when it is used.
     pub is_stale: bool,
 }
 
-/// What a sysctl belongs to.
+/// The scope of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SysctlScope {
     /// A device, under `net.<family>.conf.<name>`.
@@ -196,7 +196,7 @@ pub enum SysctlScope {
 pub struct Sysctl {
     /// The family.
     pub family: Family,
-    /// What it belongs to.
+    /// Its scope.
     pub scope: SysctlScope,
     /// Its last name, such as `rp_filter`.
     pub name: &'static str,

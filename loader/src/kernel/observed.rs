@@ -14,7 +14,7 @@ use super::{
     SysctlScope,
 };
 
-/// What hangs at a hook of ours.
+/// An attachment at a hook of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attachment {
     /// The program that this agent loaded.
@@ -128,7 +128,7 @@ impl Observed {
             .collect()
     }
 
-    /// What serves the node and its ENIs, without all that endpoints have.
+    /// The objects of the node and its ENIs, without those of endpoints.
     #[must_use]
     pub fn without_endpoints(mut self) -> Self {
         let devices = self.devices_of(|_| true);
@@ -144,7 +144,7 @@ impl Observed {
         self
     }
 
-    /// The same with what was seen of a part of it.
+    /// The observation with a newer one of a part of it.
     #[must_use]
     pub fn with(&self, part: Self) -> Self {
         let mut whole = self.clone();

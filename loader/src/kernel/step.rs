@@ -8,7 +8,7 @@ use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
 use crate::intent::masquerade::SharedPorts;
 
-/// What a step serves. A step that fails holds back only what rests on it in its own scope.
+/// The scope of a step. A step that fails holds back only what rests on it in its own scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The node as a whole.
@@ -78,7 +78,7 @@ pub enum StepKind {
 /// A change and what it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What it serves.
+    /// Its scope.
     pub scope: Scope,
     /// The change.
     pub kind: StepKind,

@@ -1,6 +1,7 @@
-//! What network managers leave on ENIs: a DHCP client's address and its routes, a second default
-//! route, rules of their own, another MAC. Pure: from what is seen in the kernel. Nothing of it is
-//! ours to remove, and most of it does pods no harm; who runs the node has to know of it.
+//! Configuration that network managers leave on ENIs: a DHCP client's address and its routes, a
+//! second default route, rules of their own, another MAC. Pure: from what is seen in the kernel.
+//! Nothing of it is ours to remove, and most of it does pods no harm; who runs the node has to know
+//! of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ const TABLE_MAIN: u32 = 254;
 /// `RTPROT_KERNEL` there: what comes with an address.
 const PROTOCOL_KERNEL: u8 = 2;
 
-/// What is seen in the kernel.
+/// The observed state of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The devices, by index.
@@ -103,8 +104,8 @@ fn foreign_addresses<'a>(
         })
 }
 
-/// Whether somebody took the link-local address of a secondary ENI that has IPv6 for pods: the
-/// kernel gives every device that is up one, unless a manager does so itself.
+/// True if a secondary ENI that has IPv6 for pods has lost its link-local address: the kernel gives
+/// every device that is up one, unless a manager does so itself.
 fn lacks_link_local(eni: &Eni, ifindex: u32, addresses: &BTreeSet<(u32, IpNet)>) -> bool {
     let is_link_local = |net: &IpNet| match net {
         IpNet::V4(_) => false,
@@ -156,7 +157,8 @@ fn changed_mac(placed: Placed<'_>, links: &BTreeMap<u32, Link>) -> Option<Trace>
     })
 }
 
-/// What kind of trace a route is; none where it is the kernel's own for every device or address.
+/// The kind of trace that a route is; none for a route that the kernel makes for each device or
+/// address.
 fn route_kind(route: &ForeignRoute) -> Option<TraceKind> {
     let net = route.destination;
     if net.prefix_len() == 0 {

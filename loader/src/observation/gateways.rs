@@ -1,4 +1,5 @@
-//! What the programs are told of the gateways' MACs, so that they need not ask the kernel for each packet.
+//! The gateways' MACs in the maps, so that the programs need no look-up in the kernel for each
+//! packet.
 //!
 //! The kernel finds out and remembers: what is told is what it knows, as long as the agent watches it. What
 //! goes to a gateway whose MAC is not known, the programs leave to the kernel, which then asks for it.
@@ -24,8 +25,8 @@ pub struct Gateway {
     pub mac: Option<MacAddr>,
     /// That of the device, if it has one.
     pub(crate) device_mac: Option<MacAddr>,
-    /// Whether the kernel has not had it confirmed for a while. It asks again when a packet is sent there, and
-    /// the programs' packets it does not see.
+    /// True if the kernel has not had it confirmed for a while. It resolves it again when it sends
+    /// a packet there, and it does not see the programs' packets.
     pub is_stale: bool,
 }
 

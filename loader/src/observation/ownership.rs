@@ -1,4 +1,4 @@
-//! What in the kernel is ours.
+//! Ownership of observed objects.
 //!
 //! An object is ours when it has one of our exact shapes: selector kind, mask, priority, table,
 //! name. Where a shape is one that others make too (a default route in an ENI's table is also
@@ -37,7 +37,7 @@ impl Owned {
         self.object
     }
 
-    /// What it serves, or once served.
+    /// Its scope, or its former one.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scope
@@ -199,7 +199,7 @@ fn eni_tables(observed: &Observed) -> BTreeSet<u32> {
     by_rule.chain(by_fence).collect()
 }
 
-/// Whether the route is the unreachable default of an ENI's table.
+/// True if the route is the unreachable default of an ENI's table.
 #[must_use]
 pub fn is_fence(route: &Route) -> bool {
     table_number(route.table).is_some()
@@ -302,8 +302,9 @@ pub(crate) fn is_ingress(address: &Address, observed: &Observed) -> bool {
         && !observed.addresses.iter().any(is_elsewhere)
 }
 
-/// Whether the table or the map of an ENI leads to a device. The way to the gateway is there before the
-/// address, and may be all that is there besides, when an agent has died; it counts in a table of ours.
+/// True if the table or the map of an ENI leads to a device. The route to the gateway is made
+/// before the address, and is all that an agent that was killed may leave; it counts in a table of
+/// ours.
 fn is_device_of(
     ifindex: u32,
     number: EniNumber,
@@ -322,7 +323,7 @@ fn is_device_of(
         })
 }
 
-/// Whether a device can be an ENI's at all.
+/// True if a device can be an ENI's at all.
 #[must_use]
 pub fn may_be_eni(link: &Link) -> bool {
     match link.kind {

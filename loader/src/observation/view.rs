@@ -1,5 +1,5 @@
-//! What the node looks like, for people and for the socket: each ENI and endpoint with its
-//! readiness, and every object of ours beside what should be.
+//! The state of the node, for people and for the socket: each ENI and endpoint with its readiness,
+//! and every object of ours beside what should be.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -40,9 +40,9 @@ pub struct EniView {
     pub device: Option<DeviceView>,
     /// Its routing table.
     pub table: u32,
-    /// How many single addresses the VPC delivers to it for pods.
+    /// Number of single addresses that the VPC delivers to it for pods.
     pub addresses: usize,
-    /// How many prefixes the VPC delivers to it for pods.
+    /// Number of prefixes that the VPC delivers to it for pods.
     pub prefixes: usize,
     /// True if what it needs is in the kernel.
     pub readiness: Readiness,
@@ -66,7 +66,7 @@ impl EniView {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointView {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace, as a path.
     pub netns: PathBuf,
@@ -78,14 +78,14 @@ pub struct EndpointView {
     pub mtu: u32,
     /// Its addresses and the ENI that owns each; none where no ENI of the node document does.
     pub addresses: BTreeMap<IpAddr, Option<EniNumber>>,
-    /// Whether it can be used.
+    /// Its readiness.
     pub readiness: Readiness,
 }
 
 /// The whole node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// Whether what serves the node as a whole is in the kernel, the primary device included.
+    /// Readiness of the node's own objects, the primary device included.
     pub node: Readiness,
     /// The primary ENI's device, where it is known.
     pub primary: Option<DeviceView>,
@@ -93,15 +93,15 @@ pub struct View {
     pub enis: BTreeMap<EniNumber, EniView>,
     /// The endpoints.
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
-    /// What the masquerade decision looks at.
+    /// The inputs of the masquerade decision.
     pub masquerade: MasqueradeView,
-    /// What we own in the kernel beside what should be.
+    /// Our objects in the kernel, each with its state.
     #[serde(skip)]
     pub objects: OwnedObjects,
 }
 
-/// What we own in the kernel beside what should be. A full node has thousands of objects and looks at
-/// them with each pass, so they become words only for who asks.
+/// Our objects in the kernel, each with its state. A full node has thousands of objects in each
+/// pass, so they become text only on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedObjects {
     found: Vec<(Object, Scope, ObjectState)>,

@@ -153,7 +153,7 @@ fn is_loopback(ifindex: u32, observed: &Observed) -> bool {
     link.is_some_and(|link| link.kind == LinkKind::Loopback)
 }
 
-/// Whether a device is an endpoint's, and down.
+/// True if a device is an endpoint's, and down.
 fn endpoint_is_down(ifindex: u32, observed: &Observed) -> bool {
     let link = observed.links.get(&ifindex);
     link.is_some_and(|link| !link.up && endpoint_device(link).is_some())
@@ -190,7 +190,7 @@ pub(super) enum Removal {
     Neighbour,
     /// With its program: a pod that still sends must not get past it.
     Device,
-    /// What is left of an attachment when its device is gone.
+    /// The rest of an attachment when its device is gone.
     EndpointAttachment,
 }
 

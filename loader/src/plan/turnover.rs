@@ -1,4 +1,4 @@
-//! What has to go before anything is added: ways that lead astray meanwhile.
+//! Removals before any addition: routes that would lead packets astray.
 //!
 //! A pod's packet names its ENI by number: the datapath looks the device up in `ENIS`, the stack
 //! in the number's table. So a number must not lead to another device while an endpoint's entry
@@ -15,7 +15,7 @@ use crate::desired::Desired;
 use crate::kernel::{MapEntry, NextHop, Object, ObjectKey, Observed, Scope};
 use crate::observation::ownership::{Owned, table_number};
 
-/// What goes before anything is added.
+/// The removals before any addition.
 ///
 /// Beside numbers that change hands, this is a skip rule of another mask: programs of two masks
 /// run while they are replaced, and the packets of one would skip the ENI rules by the other's.

@@ -16,14 +16,14 @@ use crate::kernel::{Endpoints, Kernel, MapEntry, Object, Observed, Scope};
 use crate::observation::view::EndpointView;
 use crate::plan::{Plan, Planned, plan};
 
-/// What a pass over some endpoints did and found.
+/// The result of a pass over some endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointsPass {
     /// Steps that were carried out.
     pub applied: usize,
     /// Steps that are still to be done.
     pub remaining: usize,
-    /// What did not work.
+    /// The failed steps.
     pub failures: Vec<Failure>,
     /// Addresses of these endpoints of which something is still in the kernel and has to go.
     pub lingering: BTreeSet<IpAddr>,
@@ -32,8 +32,8 @@ pub struct EndpointsPass {
 }
 
 impl<K: Kernel> Reconciler<K> {
-    /// Whether [`Self::pass_endpoints`] can do its work: the last pass could read the kernel, and
-    /// nothing but endpoints was to be otherwise then.
+    /// True if [`Self::pass_endpoints`] can do its work: the last pass could read the kernel, and
+    /// nothing but endpoints was left to change then.
     #[must_use]
     pub fn can_pass_endpoints(&self, intent: &Intent) -> bool {
         self.node.is_some()
@@ -107,8 +107,8 @@ impl<K: Kernel> Reconciler<K> {
     }
 }
 
-/// Whether a step is about these endpoints. An entry that outlived its device is nobody's by its
-/// scope, so addresses tell.
+/// True if a step concerns these endpoints. The scope of an entry that outlived its device names no
+/// endpoint, so its address decides.
 fn concerns(planned: &Planned, of: &Endpoints, addresses: &BTreeSet<IpAddr>) -> bool {
     match (planned.step.scope, planned.object) {
         (Scope::Endpoint(id), _) => of.contains_key(&id),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::kernel::{MapEntry, MapKey, Object, Observed};
 use crate::plan::{Plan, Planned};
 
-/// How long an old address is known: beyond the round trip of anything that is not lost (RFC 6298
+/// Lifetime of a former address: beyond the round trip of anything that is not lost (RFC 6298
 /// section 2 has a sender wait a second for its first answer).
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 

@@ -36,8 +36,8 @@ use crate::kernel::{Kernel, Observed, Scope};
 use crate::observation::view::View;
 use crate::plan::{Plan, Planned, plan, rests_on};
 
-/// How often a pass plans and applies. A new endpoint takes two: its device's index is known only
-/// once the device is there. The third mends what others did meanwhile.
+/// Number of rounds of a pass. A new endpoint takes two: its device's index is known only once the
+/// device is there. The third mends what others did meanwhile.
 const ROUNDS: usize = 3;
 
 const READING: &str = "read the kernel's state";
@@ -45,9 +45,9 @@ const READING: &str = "read the kernel's state";
 /// Something that did not work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
+    /// Its scope: `node`, `eni 1`, `endpoint 0123456789ab`.
     pub scope: String,
-    /// What was tried, in words.
+    /// The step, in words.
     pub step: String,
     /// The error and its causes.
     pub error: String,
@@ -59,14 +59,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a pass did and found.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Steps that were carried out.
     pub applied: usize,
     /// Steps that are still to be done: failed, held back or deferred. None: success.
     pub remaining: usize,
-    /// What did not work.
+    /// The failed steps.
     pub failures: Vec<Failure>,
     /// Addresses of which something is still in the kernel and has to go; `None` where that is not
     /// known.
@@ -79,7 +79,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Whether the kernel is as it should be.
+    /// True if the kernel is as it should be.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.remaining == 0 && self.failures.is_empty()
@@ -94,7 +94,7 @@ pub struct Reconciler<K> {
     former_addresses: FormerAddresses,
     /// The intent of the last pass that could read the kernel to its end.
     settled: Option<Intent>,
-    /// What the last pass saw of the node itself at its end, where it could read the kernel.
+    /// The node's own state at the end of the last pass, if it could read the kernel.
     node: Option<Observed>,
     view: View,
 }
@@ -160,7 +160,7 @@ impl<K: Kernel> Reconciler<K> {
         self.kernel
     }
 
-    /// What others undid and we put back, up to now.
+    /// The repairs up to now.
     pub fn repairs(&mut self) -> Repairs {
         self.ledger.repairs((self.clock)())
     }
@@ -171,7 +171,7 @@ impl<K: Kernel> Reconciler<K> {
         self.pass_from(intent, None).await
     }
 
-    /// The same for a caller that has just looked: the first round goes by what it saw.
+    /// A pass whose first round goes by the caller's own fresh observation.
     pub async fn pass_from(&mut self, intent: &Intent, mut seen: Option<Observed>) -> Pass {
         if self.settled.as_ref().is_some_and(|last| last != intent) {
             self.settled = None;
@@ -211,7 +211,7 @@ impl<K: Kernel> Reconciler<K> {
         Ok((self.plan(intent, &observed), observed))
     }
 
-    /// What is to be done now.
+    /// The plan of this round.
     fn plan(&mut self, intent: &Intent, observed: &Observed) -> Plan {
         let mut plan = plan(intent, observed);
         self.former_addresses

@@ -27,7 +27,7 @@ pub struct ModelKernel {
     pub refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
     /// Steps that are undone at once.
     pub(crate) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
-    /// Whether no step may be carried out.
+    /// True if no step may be carried out.
     pub(crate) forbid: bool,
     next_ifindex: u32,
 }
@@ -46,7 +46,7 @@ impl ModelKernel {
         }
     }
 
-    /// The same kernel, as a new agent finds it.
+    /// Starts the agent again on this kernel.
     pub fn restart(&mut self) {
         self.budget = None;
         self.history.clear();

@@ -11,17 +11,17 @@ use crate::kernel::{Object, ObjectKey};
 
 /// Repairs of one object within [`WINDOW`] that are still taken for accidents.
 const TOLERATED: usize = 10;
-/// How far back repairs of an object count; a war is over after this long without one.
+/// The period in which repairs of an object count; a war is over after this long without one.
 const WINDOW: Duration = Duration::from_mins(1);
-/// How far apart the repairs of an object are that is fought over.
+/// The time between repairs of an object in a war.
 const PACE: Duration = Duration::from_secs(1);
 
-/// What others undid and we put back.
+/// Repairs: changes of other software that we undid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repairs {
     /// Repairs since the start.
     pub total: u64,
-    /// The same by kind of object.
+    /// The repairs by kind of object.
     pub by_kind: BTreeMap<ObjectKind, u64>,
     /// Objects that are being fought over now.
     pub wars: Vec<RepairWar>,
@@ -30,9 +30,9 @@ pub struct Repairs {
 /// The memory behind [`Repairs`].
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// What was there, and should be, at the end of the last pass that was clean, or clean as far as
-    /// what the object serves. Only of these can it be said that somebody else undid them: an object
-    /// that was never there is new.
+    /// The objects that were there, and should be, at the end of the last pass that was clean, or
+    /// clean as far as what the object serves. Only of these can it be said that somebody else
+    /// undid them: an object that was never there is new.
     settled: BTreeSet<Object>,
     recent: BTreeMap<ObjectKey, Recent>,
     total: u64,
@@ -69,12 +69,12 @@ impl Ledger {
         self.settled.clear();
     }
 
-    /// Whether making this object would be a repair.
+    /// True if making this object would be a repair.
     pub(super) fn is_repair(&self, object: &Object) -> bool {
         self.settled.contains(object)
     }
 
-    /// How long a repair of this object has to wait; `None` when it may be made now.
+    /// The time that a repair of this object has to wait; `None` if it may be made now.
     pub(super) fn wait(&mut self, object: &Object, now: Instant) -> Option<Duration> {
         self.expire(now);
         let recent = self.recent.get(&object.key()).filter(|r| r.war)?;
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-/// Who else writes objects of a kind, as their users report it.
+/// Other software that writes objects of a kind, by reports of its users.
 fn hint(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Rule | ObjectKind::Route => {

@@ -129,7 +129,7 @@ fn a_failure_holds_back_its_own_eni_only() {
     assert!(bench.pass().is_clean());
 }
 
-/// What is missing after two passes in which one object always fails.
+/// The objects that are missing after two passes in which one object always fails.
 fn missing_without(object: Object, bench: &mut Bench) -> BTreeSet<Object> {
     let intent = bench.intent.clone();
     bench.kernel().refuse = Box::new(move |step| makes(step, &object));

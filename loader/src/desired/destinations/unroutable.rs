@@ -18,7 +18,7 @@ pub(super) const PREFIXES: [(&str, &str); 9] = [
     ("fec0::/10", "site-local (RFC 3879)"),
 ];
 
-/// What makes an address one of somebody's network all the same, whatever the registries say.
+/// Classes that make an address part of a known network, whatever the registries say.
 const NAMING: DestinationClass = DestinationClass::SERVICE
     .union(DestinationClass::BLOCK)
     .union(DestinationClass::VPC)

@@ -1,11 +1,11 @@
-//! What ip-masq-agent files exempt from masquerade.
+//! The CIDRs that ip-masq-agent files exempt from masquerade.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-/// What holds where there is no file, or nothing in it: the ranges of RFC 1918 and 6598, and those
+/// The CIDRs where there is no file, or nothing in it: the ranges of RFC 1918 and 6598, and those
 /// that RFC 5735 and its successors reserve. Cilium's list (`pkg/ipmasq/ipmasq.go`), which is the
 /// one of ip-masq-agent with `--nomasq-all-reserved-ranges`.
 pub const MASQUERADE_DEFAULTS: [&str; 11] = [
@@ -22,23 +22,23 @@ pub const MASQUERADE_DEFAULTS: [&str; 11] = [
     "240.0.0.0/4",
 ];
 
-/// What the files exempt from masquerade.
+/// The CIDRs that the files exempt from masquerade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentCidrs {
     /// The CIDRs, and where each comes from.
     pub cidrs: BTreeMap<IpNet, String>,
-    /// Whether 169.254.0.0/16 is masqueraded.
+    /// True if 169.254.0.0/16 is masqueraded.
     pub masq_link_local: bool,
-    /// Whether `fe80::/10` is masqueraded.
+    /// True if `fe80::/10` is masqueraded.
     pub masq_link_local_ipv6: bool,
     /// The shortest of the intervals that the files ask for.
     pub resync: Option<Duration>,
-    /// What a user may wonder about.
+    /// Notes for users.
     pub notes: Vec<String>,
 }
 
 impl AgentCidrs {
-    /// What holds where no file says anything; `source` says so.
+    /// The CIDRs without any file; `source` says so.
     #[must_use]
     pub fn standard(source: &str) -> Self {
         let cidrs = MASQUERADE_DEFAULTS.iter().filter_map(|text| {

@@ -1,5 +1,5 @@
-//! How translation and the host share the ports: which ones translation takes where no setting
-//! names them, and which of its ports stay open to the host's automatic ones all the same.
+//! Ports shared by translation and the host: the ports that translation takes by default, and those
+//! of them that the host's automatic ports may use too.
 
 use datapath_common::abi::PORTS_PER_BLOCK;
 use datapath_common::config::PortSlice;
@@ -18,14 +18,14 @@ pub const NO_SLICES: [PortSlice; PortSlice::MAX] = [PortSlice::NONE; PortSlice::
 pub struct HostPorts {
     /// Their range.
     pub automatic: PortList,
-    /// What they keep off.
+    /// The ports that they keep off.
     pub reserved: PortList,
-    /// What of that we added.
+    /// Those of them that we added.
     pub ours: PortList,
 }
 
 impl HostPorts {
-    /// What others have reserved.
+    /// The ports that other software has reserved.
     #[must_use]
     pub fn others(&self) -> PortList {
         self.reserved.minus(&self.ours)
@@ -60,13 +60,13 @@ impl SharedPorts {
         }
     }
 
-    /// What is reserved.
+    /// The ports that are reserved.
     #[must_use]
     pub fn reserved(&self) -> PortList {
         PortList::of_slices(&self.slices).minus(&self.open())
     }
 
-    /// What both use, the host's flows kept apart from the pods' by their claims.
+    /// The ports that both use. Claims keep the host's flows apart from the pods'.
     #[must_use]
     pub fn open(&self) -> PortList {
         let open = PortList::new(self.open);

@@ -17,17 +17,16 @@ pub use self::settings::{MasqueradeSettings, metadata_name};
 
 use std::sync::Arc;
 
-/// What the followed files say.
+/// The policy of the followed files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The pools; `None` where no file has them, or before the first good content.
     pub pools: Option<Arc<Pools>>,
-    /// What the ip-masq-agent files exempt; as for `pools`.
+    /// The CIDRs that ip-masq-agent files exempt; as for `pools`.
     pub agent: Option<Arc<AgentCidrs>>,
 }
 
-/// Whether a CIDR is what it looks like: the maps hold IPv4 as v4-mapped IPv6, so a CIDR within
-/// that range would be one of IPv4.
+/// True unless a CIDR is within v4-mapped IPv6: the maps would take it for IPv4.
 #[must_use]
 pub fn is_plain(net: ipnet::IpNet) -> bool {
     match net.addr() {

@@ -19,7 +19,7 @@ pub const DEFAULT_POOL: &str = "default";
 pub struct Pools {
     /// The documents, by the name of the pool.
     pub by_name: BTreeMap<String, PoolDocument>,
-    /// What a user may wonder about.
+    /// Notes for users.
     pub notes: Vec<String>,
     /// Entries and fields that are not used.
     pub refused: Vec<Refused>,
@@ -36,7 +36,7 @@ pub struct PoolDocument {
     pub file: PathBuf,
     /// Its place in the file, from 1.
     pub number: usize,
-    /// What of the document is read.
+    /// The part of the document that is read.
     pub essence: Value,
     /// True if its file cannot be read any more.
     pub is_old: bool,
@@ -109,12 +109,12 @@ impl Pools {
         serde_json::json!({"kind": "List", "items": items}).to_string()
     }
 
-    /// What is used of each pool's document.
+    /// The part in use of each pool's document.
     pub fn documents(&self) -> impl Iterator<Item = &Value> {
         self.by_name.values().map(|document| &document.essence)
     }
 
-    /// What a user may wonder about.
+    /// Notes for users.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -130,7 +130,7 @@ impl Pools {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// What allocation has to know of them.
+    /// The pools as allocation needs them.
     #[must_use]
     pub fn for_allocation(&self) -> BTreeMap<String, ipam::node::Pool> {
         let all = self.by_name.iter();
@@ -138,14 +138,14 @@ impl Pools {
             .collect()
     }
 
-    /// Whether a pool is bound to ENIs.
+    /// True if a pool is bound to ENIs.
     #[must_use]
     pub fn is_bound(&self, name: &str) -> bool {
         let document = self.by_name.get(name);
         document.is_some_and(|document| document.pool.binding.is_some())
     }
 
-    /// Whether a pool has a document.
+    /// True if a pool has a document.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
@@ -153,8 +153,7 @@ impl Pools {
 }
 
 impl Policy {
-    /// What holds for a pool; `None` while that is not known, because the documents have not been
-    /// read well yet.
+    /// The policy of a pool; `None` until the documents were read well once.
     #[must_use]
     pub fn pool(&self, name: &str, settings: &MasqueradeSettings) -> Option<PoolPolicy> {
         let document = self.pools.as_ref().and_then(|all| all.by_name.get(name));

@@ -50,13 +50,13 @@ impl PortList {
         &self.0
     }
 
-    /// Whether there is none.
+    /// True if it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many ports there are.
+    /// Number of ports.
     #[must_use]
     pub fn count(&self) -> u32 {
         let size = |(first, last): &(u16, u16)| u32::from(*last) - u32::from(*first) + 1;
@@ -69,7 +69,7 @@ impl PortList {
         Self::new(self.0.iter().chain(&other.0).copied())
     }
 
-    /// What is in this set and not in the other.
+    /// The ports of this set that are not in the other.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let mut left = Vec::new();
@@ -92,13 +92,13 @@ impl PortList {
         Self(left)
     }
 
-    /// What both sets have.
+    /// The ports of both sets.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         self.minus(&self.minus(other))
     }
 
-    /// Whether every port of the other set is in this one.
+    /// True if every port of the other set is in this one.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         other.minus(self).is_empty()

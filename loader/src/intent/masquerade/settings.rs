@@ -11,17 +11,17 @@ use ipnet::IpNet;
 /// The settings of masquerade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MasqueradeSettings {
-    /// Whether IPv4 is masqueraded.
+    /// True if IPv4 is masqueraded.
     pub ipv4: bool,
-    /// Whether IPv6 is masqueraded.
+    /// True if IPv6 is masqueraded.
     pub ipv6: bool,
     /// Destinations that are never masqueraded.
     pub native: BTreeSet<IpNet>,
     /// By which ENI masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// What becomes of packets to the instance metadata service.
+    /// Treatment of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
-    /// Whether only the pool `default` is masqueraded.
+    /// True if only the pool `default` is masqueraded.
     pub only_default_pool: bool,
     /// File or folder with pool documents.
     pub pools: Option<PathBuf>,
@@ -30,13 +30,13 @@ pub struct MasqueradeSettings {
 }
 
 impl MasqueradeSettings {
-    /// Whether any family is masqueraded.
+    /// True if any family is masqueraded.
     #[must_use]
     pub fn is_on_at_all(&self) -> bool {
         self.ipv4 || self.ipv6
     }
 
-    /// Whether a family is masqueraded.
+    /// True if a family is masqueraded.
     #[must_use]
     pub fn is_on(&self, family: Family) -> bool {
         match family {

@@ -54,7 +54,7 @@ impl Nets {
     }
 }
 
-/// What the programs find: the longest prefix out of 128 bits, as the trie has them.
+/// The class that the programs find: that of the longest prefix out of 128 bits, as in the trie.
 fn class(state: &Observed, address: IpAddr) -> DestinationClass {
     let mapped = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -1,4 +1,4 @@
-//! What is not ours, close to what is.
+//! Foreign objects that resemble ours.
 
 use ipam::Family;
 

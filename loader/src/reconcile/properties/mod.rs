@@ -82,7 +82,7 @@ fn die_after(mut kernel: ModelKernel, intent: &Intent, steps: usize) -> ModelKer
     kernel
 }
 
-/// What holds after every single step of an agent on an undamaged kernel.
+/// The conditions after each single step of an agent on an undamaged kernel.
 fn check_history(kernel: &ModelKernel) {
     let foreign = foreign();
     for state in &kernel.history {
@@ -192,7 +192,7 @@ fn assert_kept(start: &Observed, kernel: &ModelKernel, intent: &Intent) {
     }
 }
 
-/// What is there before and after is there all the time.
+/// Objects that are there before and after are there all the time.
 ///
 /// But where two endpoints have one address, which no agent lets come about, the second may take it
 /// from the first, and with it what is known of an ENI that is lost: its number then ends as another
@@ -228,7 +228,7 @@ fn assert_steady(before: &Observed, kernel: &ModelKernel, intent: &Intent) {
     }
 }
 
-/// Whether two endpoints have one address.
+/// True if two endpoints have one address.
 fn is_contested(intent: &Intent) -> bool {
     let mut seen = BTreeSet::new();
     let mut all = intent.endpoints.values().flat_map(|e| &e.addresses);
