@@ -25,7 +25,7 @@ pub const TABLE_ENI_BASE: u32 = 10;
 /// Cilium's tables and the pod table.
 pub const ENI_MAX: u8 = 62;
 
-/// Whether a table is one of ours: the pod table, or that of an ENI number that we use.
+/// True if a table is one of ours: the pod table, or that of an ENI number that we use.
 #[must_use]
 pub fn is_our_table(table: u32) -> bool {
     let last = TABLE_ENI_BASE + u32::from(ENI_MAX);

@@ -34,9 +34,9 @@ pub struct Plan {
     pub steps: Vec<Planned>,
     /// Everything that should be there.
     pub objects: BTreeSet<Object>,
-    /// What is there of it and serves something that lacks nothing and has nothing to spare.
+    /// The objects that are there, of scopes that lack nothing and have nothing to remove.
     pub settled: BTreeSet<Object>,
-    /// What there is and what is missing.
+    /// The view of the node.
     pub view: View,
 }
 
@@ -47,7 +47,7 @@ pub struct Planned {
     pub step: Step,
     /// The object that it makes or removes.
     pub object: Object,
-    /// Whether the object is there after the step.
+    /// True if the object is there after the step.
     pub adds: bool,
 }
 
@@ -163,8 +163,8 @@ impl<'a> Here<'a> {
     }
 }
 
-/// What is ours and should not be. An object that a missing one replaces in place is left to it:
-/// removing it would remove the new one.
+/// Our objects that should not be there. An object that a missing one replaces in place is left to
+/// it: removing it would remove the new one.
 fn unexpected<'o>(
     desired: &Desired,
     owned: &'o BTreeSet<Owned>,

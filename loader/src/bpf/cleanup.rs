@@ -9,7 +9,7 @@ use super::pins::Pins;
 use super::tc::TcSocket;
 use crate::constants;
 
-/// What a clean-up removed.
+/// The objects that a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     /// Our TCX links: program and device index.
@@ -23,7 +23,7 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Whether there was nothing to remove.
+    /// True if there was nothing to remove.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

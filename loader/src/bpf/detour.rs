@@ -1,7 +1,7 @@
 //! Endpoints' devices on which somebody handles packets that only the host's stack brings there.
 //!
-//! What we deliver goes past the qdiscs and the egress of a pod's device, and what a pod sends goes
-//! past all that comes behind our program at its ingress.
+//! Packets that we deliver bypass the qdiscs and the egress of a pod's device. Packets that a pod
+//! sends bypass all programs after ours at its ingress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::kernel::Link;
 /// The qdisc of a device that sends at once, as those of pods do.
 const NO_QUEUE: &str = "noqueue";
 
-/// What is on each of these devices, if anything. A device that nothing was found out about is left
-/// out: a dump may skip one while another one goes, and one that is down has no qdisc.
+/// The qdiscs and programs on each of these devices. A device without a finding is left out: a dump
+/// may skip one while another one goes, and one that is down has no qdisc.
 pub(super) fn list<'a>(
     tcx: Option<&BTreeSet<u32>>,
     devices: impl Iterator<Item = &'a Link> + Clone,
@@ -38,12 +38,12 @@ pub(super) fn list<'a>(
     Ok(found)
 }
 
-/// What a qdisc is at the root of a pod's device, where it is anybody's.
+/// The kind of a qdisc at the root of a pod's device, if a user put it there.
 fn shaper(kind: &str) -> Option<String> {
     (kind != NO_QUEUE).then(|| format!("a {kind} qdisc"))
 }
 
-/// Whether packets that we redirect go past a program. One ahead of ours has seen all that the pod
+/// True if packets that we redirect bypass a program. One ahead of ours has seen all that the pod
 /// sends.
 fn misses_packets(program: &ForeignProgram) -> bool {
     match (program.direction, program.position) {

@@ -1,4 +1,4 @@
-//! What the kernel offers, probed once.
+//! The kernel's features, probed once.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use super::sys::tcx_revision;
 /// include/net/flow.h).
 const LOOPBACK: u32 = 1;
 
-/// What the kernel offers to the datapath.
+/// The features that the kernel has for the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[expect(
@@ -30,22 +30,22 @@ const LOOPBACK: u32 = 1;
 pub struct Features {
     /// The kernel's release, as `uname -r`.
     pub kernel: String,
-    /// Whether programs can be attached by TCX (Linux 6.6).
+    /// True if programs can be attached by TCX (Linux 6.6).
     pub tcx: bool,
-    /// How programs are attached to ENIs: what the setting and the kernel come to.
+    /// The mechanism for ENIs, by the setting and the kernel.
     pub attach: Mechanism,
-    /// The same for endpoints' devices.
+    /// The mechanism for endpoints' devices.
     pub attach_endpoints: Mechanism,
-    /// Whether the kernel describes its types (`/sys/kernel/btf/vmlinux`).
+    /// True if the kernel describes its types (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
-    /// Whether programs are compiled to machine code (`net.core.bpf_jit_enable`); `None` when it
+    /// True if programs are compiled to machine code (`net.core.bpf_jit_enable`); `None` when it
     /// cannot be read.
     pub jit: Option<bool>,
-    /// Whether a program can deliver into another namespace (`bpf_redirect_peer`, Linux 5.10).
+    /// True if a program can deliver into another namespace (`bpf_redirect_peer`, Linux 5.10).
     pub redirect_peer: bool,
-    /// Whether a program can send to a next hop (`bpf_redirect_neigh`, Linux 5.10).
+    /// True if a program can send to a next hop (`bpf_redirect_neigh`, Linux 5.10).
     pub redirect_neigh: bool,
-    /// Whether the memory of maps and programs counts as the agent's own, in its cgroup (Linux
+    /// True if the memory of maps and programs counts as the agent's own, in its cgroup (Linux
     /// 5.11), and not as locked memory.
     pub cgroup_memory: bool,
 }
@@ -79,7 +79,7 @@ impl Features {
         })
     }
 
-    /// What the kernel lacks, with what follows from that.
+    /// The features that the kernel lacks, each with its effect.
     #[must_use]
     pub fn missing(&self) -> Vec<MissingFeature> {
         const NEEDED: &str = "the programs cannot be loaded; use Linux 5.10 or later";

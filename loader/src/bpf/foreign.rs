@@ -79,7 +79,8 @@ enum Entry {
     Foreign(ForeignProgram),
 }
 
-/// What others have on both directions of the devices. `tcx` are our links, where the kernel has any.
+/// Foreign programs on both directions of the devices. `tcx` are our links, where the kernel has
+/// any.
 pub(super) fn list<'a>(
     socket: &TcSocket,
     qdiscs: &[Qdisc],

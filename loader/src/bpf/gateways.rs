@@ -1,4 +1,4 @@
-//! What the programs know of the gateways, and for how long.
+//! The gateways' entries for the programs, and their renewal.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::observation::gateways::Gateway;
 
 /// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
 const LEASE: Duration = Duration::from_secs(10);
-/// How long after they were told they are told again. Nobody says when somebody else writes the map.
+/// The time after which entries are written again. The kernel reports no change of a map.
 const RENEWAL: Duration = Duration::from_secs(3);
 
 /// The map of gateways.
@@ -22,12 +22,12 @@ pub(super) struct Gateways {
     table: Table<u32, GatewayEntry>,
     clock: Jiffies,
     hertz: u32,
-    /// What was written, by slot.
+    /// The entries that were written, by slot.
     written: BTreeMap<u32, GatewayEntry>,
     renewed: Option<Instant>,
 }
 
-/// What is to be known of a gateway, but for how long.
+/// The entry of a gateway without its end of validity.
 fn entry(gateway: &Gateway) -> GatewayEntry {
     gateway
         .macs()
@@ -61,7 +61,7 @@ impl Gateways {
         })
     }
 
-    /// Has the programs know these gateways, as far as their MACs are known, and no others.
+    /// Gives the programs these gateways, as far as their MACs are known, and no others.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -95,7 +95,7 @@ impl Gateways {
         Ok(())
     }
 
-    /// Whether a slot says the same, for however long.
+    /// True if a slot has this entry, whatever its end of validity.
     fn is_written(&self, slot: u32, entry: &GatewayEntry) -> bool {
         let written = self.written.get(&slot);
         written.is_some_and(|of| (of.ifindex, of.macs) == (entry.ifindex, entry.macs))

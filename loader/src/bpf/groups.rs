@@ -29,7 +29,8 @@ impl Groups {
         table(ebpf, map::CACHE_EPOCHS).map(Self)
     }
 
-    /// Whether loading is going to make all maps of notes, so that none has an entry that is not counted.
+    /// True if loading will create all maps of notes, so that none has an entry that is not
+    /// counted.
     pub(super) fn will_be_new(pins: &Pins) -> bool {
         NOTED.iter().all(|name| !pins.map(name).exists())
     }
@@ -46,8 +47,9 @@ impl Groups {
         counted.context("cannot write the map CACHE_EPOCHS")
     }
 
-    /// Has the programs look for notes in the group of a tuple from now on, whatever they have counted. To
-    /// be called before user space makes a note: it cannot add to what programs add to.
+    /// Makes the programs look for notes in the group of a tuple from now on, whatever they have
+    /// counted. To be called before user space makes a note: it cannot add to a per-CPU count of
+    /// the programs.
     ///
     /// # Errors
     /// When the kernel refuses; then there must be no note.

@@ -1,4 +1,4 @@
-//! How long a jiffy is on this kernel, and what the time is in jiffies.
+//! Length of a jiffy on this kernel, and the time in jiffies.
 //!
 //! The programs take the time in jiffies. `CONFIG_HZ` itself is told nowhere that is always readable;
 //! the resolution of the coarse clocks is one jiffy.
@@ -61,8 +61,8 @@ pub fn jiffies_per_second() -> Result<u32> {
         .context("a jiffy is shorter than a second, and not nothing")
 }
 
-/// How often a time fits into a second, to the nearest: the kernel rounds a jiffy's length
-/// (`TICK_NSEC` in include/linux/jiffies.h).
+/// Number of times that a duration fits into a second, to the nearest: the kernel rounds a jiffy's
+/// length (`TICK_NSEC` in include/linux/jiffies.h).
 fn hertz(seconds: i64, nanoseconds: i64) -> Option<u32> {
     let length = (seconds == 0 && nanoseconds > 0).then_some(nanoseconds)?;
     u32::try_from((SECOND + length / 2) / length).ok()

@@ -69,19 +69,19 @@ const FILES: u64 = 256;
 pub struct BpfOptions {
     /// Folder on a BPF filesystem that holds our pins, such as `/sys/fs/bpf/towpath`.
     pub pin_root: PathBuf,
-    /// How to attach programs.
+    /// The mechanism for attaching programs.
     pub attach: AttachMode,
 }
 
-/// How to attach programs.
+/// The mechanism for attaching programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachMode {
     /// TCX where the kernel has it, else clsact.
     #[default]
     Auto,
-    /// The same for ENIs, and clsact for endpoints' devices: a pod comes several times as fast, but the
-    /// CNI bandwidth plugin refuses its device.
+    /// As `auto` for ENIs, and clsact for endpoints' devices: a pod's device is made faster, but
+    /// the CNI bandwidth plugin refuses it.
     Mixed,
     /// TCX, or nothing.
     Tcx,
@@ -89,7 +89,7 @@ pub enum AttachMode {
     Clsact,
 }
 
-/// What the care for flows takes of the datapath.
+/// The parts of the datapath that the care for flows needs.
 pub struct ForNat {
     /// The maps of translation.
     pub tables: NatTables,
@@ -289,8 +289,8 @@ impl Datapath {
         self.maps.entries()
     }
 
-    /// Has the programs know these gateways, as far as the kernel knows their MACs, for some seconds; and no
-    /// others.
+    /// Gives the programs these gateways for some seconds, as far as the kernel knows their MACs,
+    /// and no others.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -384,18 +384,18 @@ impl Datapath {
         Ok(())
     }
 
-    /// What the care for flows takes; none the second time.
+    /// The parts for the care of flows; none the second time.
     pub fn take_nat(&mut self) -> Option<ForNat> {
         self.nat.take()
     }
 
-    /// What the programs were loaded with.
+    /// The settings that the programs were loaded with.
     #[must_use]
     pub fn settings(&self) -> &DatapathSettings {
         &self.settings
     }
 
-    /// What the kernel offers, as probed at load.
+    /// The kernel's features, as probed at load.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features

@@ -50,7 +50,7 @@ pub struct NatTables {
     enis: Table<u32, EniEntry>,
     groups: Groups,
     counters: PerCpuArray<MapData, u64>,
-    /// What each program has done with packets.
+    /// Outcomes of packets by program.
     outcomes: PerCpuArray<MapData, Counter>,
     capacities: Capacities,
     clock: Jiffies,
@@ -131,7 +131,7 @@ impl NatTables {
         Self::with(ebpf, stack, jiffies_per_second)
     }
 
-    /// The same, with the map of notes and the reaper shared.
+    /// The tables, with the map of notes and the reaper shared.
     pub(super) fn with(
         ebpf: &mut Ebpf,
         stack: SharedStack,

@@ -20,8 +20,8 @@ use super::pins::{self, Pins};
 use super::settings::{DatapathSettings, Globals};
 use super::untyped;
 
-/// What has to agree between a pinned map and the object. aya opens a pin without a look at any
-/// of it, and from then on trusts the object's sizes.
+/// The properties in which a pinned map must agree with the object. aya opens a pin without a look
+/// at any of it, and from then on trusts the object's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     map_type: u32,
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// What differs, in words; empty when the shapes are equal.
+    /// The differences in words; empty when the shapes are equal.
     fn differences(self, wanted: Self) -> Vec<String> {
         [
             ("type", self.map_type, wanted.map_type),
@@ -75,7 +75,7 @@ const TOGETHER: [(&str, &str); 2] = [
     (map::FLOWS_V6, map::MOVED_V6),
 ];
 
-/// What is lost with a map that is made anew; none where the contents follow from the desired
+/// The loss with a map that is created again; none where the contents follow from the desired
 /// state, and are written again before any program is switched.
 fn loss(name: &str) -> Option<&'static str> {
     match name {
@@ -258,7 +258,7 @@ impl Programs {
         Ok(self.get(program)?.fd.as_fd())
     }
 
-    /// Whether an id is that of the program as this agent loaded it.
+    /// True if an id is that of the program as this agent loaded it.
     pub(super) fn is(&self, program: Program, id: u32) -> bool {
         self.attached
             .get(&program)

@@ -201,7 +201,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     read().with_context(|| format!("cannot read the pin folder {}", folder.display()))
 }
 
-/// Whether the error says that there is no such file or folder.
+/// True if the error says that there is no such file or folder.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

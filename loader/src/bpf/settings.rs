@@ -1,4 +1,4 @@
-//! What the programs are told when they are loaded, and how large their maps are.
+//! The programs' settings at load, and the sizes of their maps.
 
 use aya::EbpfLoader;
 use datapath_common::abi::{self, map};
@@ -21,14 +21,14 @@ pub enum Path {
     /// Past the host's stack wherever that is not needed.
     #[default]
     Direct,
-    /// The same, but flows that the stack carries are noted, and take it both ways: service NAT may
-    /// have translated them.
+    /// As `Direct`, but flows that the stack carries are recorded, and take it in both directions:
+    /// service NAT may have translated them.
     ServiceNat,
     /// Through the stack, both ways: there is nothing to note.
     Stack,
 }
 
-/// What the programs are told when they are loaded, and the capacities of their maps.
+/// The programs' settings at load, and the capacities of their maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathSettings {
     /// Layout of our part of the packet mark.
@@ -208,7 +208,7 @@ impl Globals {
         }
     }
 
-    /// Has a loader give the globals to the programs and the capacities to the maps.
+    /// Puts the globals for the programs and the capacities of the maps into a loader.
     pub fn put<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         for (name, word) in &self.words {
             loader.override_global(name, word, true);

@@ -34,7 +34,7 @@ impl Stack {
     }
 }
 
-/// The same, shared among those who use it.
+/// The map, shared among its users.
 #[derive(Clone)]
 pub(super) struct SharedStack(Arc<Mutex<Arc<Stack>>>);
 
@@ -43,12 +43,12 @@ impl SharedStack {
         Self(Arc::new(Mutex::new(Arc::new(stack))))
     }
 
-    /// What is in use.
+    /// The map in use.
     pub(super) fn get(&self) -> Arc<Stack> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has everybody use another one from now on.
+    /// Makes all users take another one from now on.
     pub(super) fn replace(&self, stack: Stack) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stack);
     }

@@ -170,7 +170,7 @@ pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 /// A TCX link. Dropping it closes the descriptor; the link lives on as long as its pin.
 pub(super) struct TcxLink(OwnedFd);
 
-/// What the kernel says of a TCX link.
+/// The kernel's information on a TCX link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcxLinkInfo {
     /// The link's id.

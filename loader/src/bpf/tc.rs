@@ -73,7 +73,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether this is a filter and not its frame: a priority announces itself without a handle,
+    /// True if this is a filter and not its frame: a priority announces itself without a handle,
     /// and a hash table of u32 has a handle without a node (`TC_U32_NODE` in
     /// `include/uapi/linux/pkt_cls.h`).
     fn matches_packets(&self) -> bool {
@@ -289,8 +289,8 @@ impl Answer {
     }
 }
 
-/// Whether the kernel says that what was asked for is not there: the device, its qdisc (`EINVAL`
-/// from `tcf_block_find`), the chain or the filter.
+/// True if the kernel says that the object of a request is not there: the device, its qdisc
+/// (`EINVAL` from `tcf_block_find`), the chain or the filter.
 fn is_gone(error: &anyhow::Error) -> bool {
     matches!(
         errno(error),

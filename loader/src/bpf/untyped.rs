@@ -44,7 +44,8 @@ const CALLS: &[c_long] = &[
     libc::SYS_openat,
 ];
 
-/// Has the kernel refuse these calls to this thread for as long as it lives. It takes no capability.
+/// Makes the kernel refuse these calls to this thread for as long as it lives. It takes no
+/// capability.
 fn open_nothing() -> io::Result<()> {
     /// `ENOENT`, in the low half of what a filter gives (`SECCOMP_RET_DATA`).
     const NOT_FOUND: u32 = SECCOMP_RET_ERRNO | libc::ENOENT.cast_unsigned();

@@ -17,7 +17,7 @@ use super::bpffs;
 use super::pins::{self, Pins};
 use super::sys;
 
-/// What tells a file from another one at the same path.
+/// The identity of a file, as against another one at the same path.
 type Identity = (u64, u64);
 
 /// The maps that are held, and where they are pinned.

@@ -97,7 +97,7 @@ async fn remove_leftover(socket: &mut Socket, name: &str, mac: MacAddr) -> anyho
     remove(socket, name, mac, found).await
 }
 
-/// The same, of the device that has this name.
+/// Removes the device that has this name.
 async fn remove(
     socket: &mut Socket,
     name: &str,

@@ -1,4 +1,4 @@
-//! What the kernel's answers mean, decided in one place and by number.
+//! The meaning of the kernel's error numbers, decided in one place.
 
 use std::io;
 
@@ -33,12 +33,12 @@ impl RequestError {
         }
     }
 
-    /// Whether an add met an object that is there already.
+    /// True if an add met an object that is there already.
     pub(super) fn is_exists(&self) -> bool {
         self.errno() == Some(libc::EEXIST)
     }
 
-    /// Whether the object is not there: ESRCH (routes), ENOENT (rules, neighbours), ENODEV (its
+    /// True if the object is not there: ESRCH (routes), ENOENT (rules, neighbours), ENODEV (its
     /// device went), EADDRNOTAVAIL (addresses).
     pub(super) fn is_gone(&self) -> bool {
         matches!(
@@ -47,7 +47,7 @@ impl RequestError {
         )
     }
 
-    /// Whether the device has no part for the family: IPv6 is off, or was never built in.
+    /// True if the device has no part for the family: IPv6 is off, or was never built in.
     pub(super) fn is_family_missing(&self) -> bool {
         self.errno() == Some(libc::EAFNOSUPPORT)
     }

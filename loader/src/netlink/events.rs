@@ -43,7 +43,7 @@ const GROUPS: [MulticastGroup; 11] = [
 pub enum Change {
     /// Routes of others only, which may change many times a second without an end.
     Foreign,
-    /// What may be ours.
+    /// A change of an object that may be ours.
     Own,
 }
 
@@ -201,7 +201,8 @@ fn news_of_route(route: &RouteMessage) -> Option<Change> {
     counts.then_some(Change::Foreign)
 }
 
-/// Whether an entry is permanent, or was when we last looked, or has another MAC for a gateway, or none.
+/// True if an entry is permanent, or was at the last look, or has another MAC for a gateway, or
+/// none.
 fn is_our_neighbour(
     entry: &NeighbourMessage,
     resolved: Option<Resolved>,

@@ -13,7 +13,7 @@ use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Neighbour, NextHop};
 
-/// What is not as it was made, in words.
+/// The differences from how it was made, in words.
 pub(super) async fn inspect(endpoint: &Endpoint, routes: &PodRoutes, protocol: u8) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = look(endpoint, (routes, protocol), &mut problems).await {

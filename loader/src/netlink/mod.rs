@@ -43,7 +43,7 @@ use crate::observation::gateways::Gateway;
 pub struct Netlink {
     socket: Socket,
     protocol: u8,
-    /// What the routes of new pods follow from.
+    /// The inputs of new pods' routes.
     pod_routes: PodRoutes,
     /// The permanent neighbours last seen, whose loss is an event.
     watched: Watched,
@@ -55,7 +55,7 @@ impl Netlink {
     /// Opens a socket in the network namespace of the calling thread. `protocol` is what the routes
     /// inside a pod carry; every route and rule of the host has its own.
     ///
-    /// Has to be called inside a tokio runtime.
+    /// To be called inside a tokio runtime.
     ///
     /// # Errors
     /// When the kernel has no rtnetlink or refuses the socket.
@@ -95,8 +95,8 @@ impl Netlink {
         observe::devices(&mut self.socket, names, observed).await
     }
 
-    /// Has a change of these gateways' MACs be an event, and the kernel ask for those again that it has not had
-    /// confirmed for a while.
+    /// Makes a change of these gateways' MACs an event, and the kernel resolve those again that
+    /// were not confirmed for a while.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -109,7 +109,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Has the kernel ask for those gateways again that it has not had confirmed since they were watched.
+    /// Makes the kernel resolve those gateways again that were not confirmed since they were
+    /// watched.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -216,7 +217,7 @@ impl Netlink {
         events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
     }
 
-    /// Has new pods get these routes; gives back true if they are others than before.
+    /// Sets the routes of new pods; true if they differ from before.
     pub fn set_pod_routes(&mut self, routes: PodRoutes) -> bool {
         let is_new = self.pod_routes != routes;
         self.pod_routes = routes;
@@ -236,8 +237,8 @@ impl Netlink {
         inspect::inspect(endpoint, &self.pod_routes, self.protocol).await
     }
 
-    /// What others have in the kernel beside us; of their routes, those out of `devices`. Nothing of
-    /// it is ever touched.
+    /// Foreign objects in the kernel; of foreign routes, those out of `devices`. None of them is
+    /// ever touched.
     ///
     /// # Errors
     /// When the rules or routes cannot be read.

@@ -14,8 +14,8 @@ use rtnetlink::sys::{Socket as Inner, SocketAddr, protocols::NETLINK_NETFILTER};
 use super::errno::RequestError;
 use super::socket::{Content, DATAGRAM, DUMP_ATTEMPTS, KERNEL, messages, piece, request};
 
-/// How long the kernel may take for the next part of an answer. It needs microseconds; a thread
-/// that waits for ever for an answer that got lost would do nothing any more.
+/// The time that the kernel may take for the next part of an answer. It needs microseconds; without
+/// a limit, a lost answer would block the thread for ever.
 const PATIENCE_SECONDS: i64 = 10;
 
 /// The subsystem of nfnetlink that a batch is for (`NFNL_SUBSYS_NFTABLES` in
@@ -28,7 +28,7 @@ pub(crate) struct Socket {
     sequence: u32,
     /// Room for what the kernel says.
     datagram: Vec<u8>,
-    /// Whether the last answer was read to its end. The kernel refuses a dump while another one is
+    /// True if the last answer was read to its end. The kernel refuses a dump while another one is
     /// unfinished.
     is_at_rest: bool,
 }
@@ -77,7 +77,7 @@ impl Socket {
         self.exchange(message, NLM_F_ACK, &mut show).map(|_| ())
     }
 
-    /// Has nftables carry out all of these, each with its flags, or none of them.
+    /// Makes nftables carry out all of these, each with its flags, or none of them.
     pub(crate) fn transact(
         &mut self,
         all: Vec<(NetfilterMessage, u16)>,
@@ -240,7 +240,7 @@ pub(crate) mod fixture {
         bytes
     }
 
-    /// What the socket makes of a datagram.
+    /// The messages of a datagram.
     pub(crate) fn decode(datagram: &[u8]) -> Vec<NetfilterMessage> {
         messages(datagram)
             .filter_map(|bytes| piece(bytes, SEQUENCE))

@@ -1,5 +1,5 @@
-//! What others have in the kernel beside us: other CNIs' rules, and the rules and routes of who else
-//! looks after devices. Shown, never touched.
+//! Foreign objects in the kernel: other CNIs' rules, and rules and routes of network managers.
+//! Shown, never touched.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::socket::Socket;
 use crate::constants;
 use crate::kernel::{ForeignRoute, Rule};
 
-/// What others have in the kernel.
+/// Foreign objects in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Every rule that another CNI is known to make, as text.
@@ -42,8 +42,8 @@ pub(super) async fn list(socket: &mut Socket, devices: &BTreeSet<u32>) -> anyhow
     Ok(others)
 }
 
-/// Who makes rules of this shape: Cilium's ENI mode (20 `to` a pod, 111 `from` a pod, 109 by mark)
-/// and the Amazon VPC CNI (512, 1024, 1535, 1536).
+/// The maker of rules of this shape: Cilium's ENI mode (20 `to` a pod, 111 `from` a pod, 109 by
+/// mark) and the Amazon VPC CNI (512, 1024, 1535, 1536).
 fn maker(rule: &ParsedRule) -> Option<&'static str> {
     match rule.priority {
         constants::RULE_PODS if rule.destination.is_some() => Some("Cilium"),

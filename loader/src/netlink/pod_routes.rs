@@ -28,7 +28,7 @@ pub(super) struct Maker<'a> {
     pub(super) mtu: u32,
     /// Index of the pod's interface.
     pub(super) device: u32,
-    /// What the routes carry.
+    /// The routing protocol number of the routes.
     pub(super) protocol: u8,
 }
 
@@ -116,7 +116,7 @@ fn is_by_gateway(route: &ForeignRoute, family: Family, protocol: u8) -> bool {
         && route.gateway == Some(gateway(family))
 }
 
-/// What brings a pod's routes to the wanted ones.
+/// The changes that bring a pod's routes to the wanted ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     put: Vec<PodRoute>,

@@ -18,7 +18,7 @@ use super::errno::RequestError;
 
 /// The kernel's end of every netlink socket.
 pub(super) const KERNEL: u32 = 0;
-/// How often a dump is read before one that the kernel calls inconsistent is made do with.
+/// Number of attempts at a dump before one that the kernel calls inconsistent is accepted.
 pub(super) const DUMP_ATTEMPTS: u32 = 4;
 /// Length of a netlink message's header (`struct nlmsghdr`).
 const HEADER: usize = 16;
@@ -214,19 +214,19 @@ impl Answer<'_> {
 
 /// One message of an answer.
 pub(super) struct Piece<T> {
-    /// Whether what is dumped changed meanwhile.
+    /// True if the dumped objects changed during the dump.
     pub(super) interrupted: bool,
-    /// What it says.
+    /// Its content.
     pub(super) content: Content<T>,
 }
 
-/// What one message of an answer says.
+/// The content of one message of an answer.
 pub(super) enum Content<T> {
     /// An object.
     Message(T),
     /// Nothing that can be used.
     Nothing,
-    /// How the request ended.
+    /// The end of the answer, with the result of the request.
     End(Result<(), RequestError>),
 }
 

@@ -36,8 +36,8 @@ const USUAL: &str = "/proc/sys/net";
 /// The place that it was told: there is one tree of them, as there is one kernel.
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has this process find them in another folder from now on: containers see `/proc/sys` read-only.
-/// The first call counts.
+/// Makes this process find them in another folder from now on: containers see `/proc/sys`
+/// read-only. The first call counts.
 pub fn find_sysctls_in(folder: &Path) {
     FOLDER.get_or_init(|| folder.to_owned());
 }

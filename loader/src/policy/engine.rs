@@ -1,4 +1,4 @@
-//! What policy comes to, once the maps hold what they are to hold.
+//! The policy on flows, by the entries that the maps should have.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use super::longest;
 use crate::intent::masquerade::MasqueradeSettings;
 use crate::kernel::{MapEntry, Object};
 
-/// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
+/// The policy on packets from a pod to a remote. It is built from the desired entries of the maps,
 /// so it is ahead of them while they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judge {
     rules: Rules,
-    /// Whose ENI's each endpoint's address is.
+    /// The owner ENI of each endpoint's address.
     owners: BTreeMap<IpAddr, u8>,
 }
 
-/// What it goes by.
+/// The inputs of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rules {
     settings: MasqueradeSettings,
     destinations: BTreeMap<IpNet, DestinationClass>,
-    /// What the pools of pods' addresses say, where they say anything.
+    /// The policies of pods' addresses by their pools, where they have one.
     pools: BTreeMap<IpAddr, PoolPolicy>,
     /// By which ENI what leaves the VPC does from each, over IPv4 and over IPv6.
     exits: BTreeMap<u8, (u8, u8)>,
@@ -80,8 +80,8 @@ impl Judge {
 }
 
 impl Judge {
-    /// Whether flows that were made while another judge was right may not be what this one has them be: by
-    /// other rules, or since the address of an endpoint is another ENI's.
+    /// True if flows made under the other policy may differ from what this one demands: by other
+    /// rules, or because the address of an endpoint has another owner ENI.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> bool {
         let mut owners = self.owners.iter();

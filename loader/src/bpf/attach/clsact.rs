@@ -34,7 +34,7 @@ fn is_our_place(filter: &Filter) -> bool {
     is_our_priority(filter) && filter.handle == constants::TC_HANDLE
 }
 
-/// Whether a foreign filter keeps ours from its place. All filters of a priority are of one kind.
+/// True if a foreign filter has the place of ours. All filters of a priority are of one kind.
 fn is_in_the_way(filter: &Filter, hook: Direction) -> bool {
     is_our_priority(filter)
         && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter, hook).is_none()))
@@ -59,7 +59,7 @@ pub(in crate::bpf) fn displaced(socket: &TcSocket) -> Result<BTreeSet<u32>> {
     Ok(ingress.map(|qdisc| qdisc.ifindex).collect())
 }
 
-/// Whether a device has somebody's `ingress` qdisc.
+/// True if a device has a foreign `ingress` qdisc.
 pub(super) fn is_displaced(socket: &TcSocket, ifindex: u32) -> Result<bool> {
     Ok(socket.ingress_kind(ifindex)?.as_deref() == Some(INGRESS))
 }

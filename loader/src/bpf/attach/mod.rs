@@ -1,8 +1,8 @@
 //! Our programs on their hooks, by TCX or by clsact.
 //!
-//! What hangs where is read from the kernel every time: links by their pins, filters by a dump. The
-//! links that were attached are held open as well: a program stays where its pin goes, and is
-//! pinned again.
+//! Attachments are read from the kernel each time: links by their pins, filters by a dump. Links
+//! that were attached are held open as well: a program stays where its pin goes, and is pinned
+//! again.
 
 mod clsact;
 mod tcx;
@@ -24,7 +24,7 @@ use super::sys::TcxLink;
 use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
 
-/// How programs are attached to either kind of device.
+/// The mechanisms by which programs are attached to both kinds of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mechanisms {
     /// To ENIs.
@@ -34,7 +34,7 @@ pub(super) struct Mechanisms {
 }
 
 impl Mechanisms {
-    /// How a program gets to its hook.
+    /// The mechanism of a program.
     fn of(self, program: Program) -> Mechanism {
         match program {
             Program::FromEndpoint | Program::ToEndpoint => self.endpoints,
@@ -42,7 +42,7 @@ impl Mechanisms {
         }
     }
 
-    /// Whether a program may stay as it is attached.
+    /// True if a program may stay as it is attached.
     fn allow(self, mechanism: Mechanism, program: Program) -> bool {
         mechanism == self.of(program) || mechanism == self.enis
     }
@@ -53,9 +53,9 @@ impl Mechanisms {
 pub(super) struct Found {
     /// The hook.
     hook: Hook,
-    /// How it is attached.
+    /// Its mechanism.
     mechanism: Mechanism,
-    /// Whether its pin is of this agent's ABI version.
+    /// True if its pin is of this agent's ABI version.
     same_version: bool,
     /// The id of the program that runs; none when nothing runs.
     program: Option<u32>,
@@ -65,9 +65,9 @@ pub(super) struct Found {
     revision: Option<u64>,
 }
 
-/// What of ours is attached.
+/// Our attachments.
 pub(super) struct Attached {
-    /// What hangs at every hook.
+    /// The attachment at each hook.
     pub(super) hooks: BTreeMap<Hook, Attachment>,
     /// The ids of the links by which it runs.
     pub(super) links: BTreeSet<u32>,
@@ -84,7 +84,7 @@ pub(super) struct Attachments {
     programs: Programs,
     /// The links of the hooks, held open.
     held: BTreeMap<Hook, TcxLink>,
-    /// How many links may be held open: each takes a file descriptor.
+    /// Number of links that may be held open: each takes a file descriptor.
     most: usize,
 }
 
@@ -99,7 +99,7 @@ impl Attachments {
         }
     }
 
-    /// Has other programs take the place of those that were loaded.
+    /// Puts other programs in the place of those that were loaded.
     pub(super) fn replace(&mut self, programs: Programs) {
         self.programs = programs;
     }
@@ -125,7 +125,7 @@ impl Attachments {
         })
     }
 
-    /// What hangs at the hooks of an endpoint's device.
+    /// The attachments at the hooks of an endpoint's device.
     pub(super) fn observe_endpoint(&self, ifindex: u32) -> Result<BTreeMap<Hook, Attachment>> {
         let filters = clsact::found_on(&TcSocket::open()?, ifindex, &Direction::ALL)?;
         let hooks = [Program::FromEndpoint, Program::ToEndpoint];
@@ -192,8 +192,8 @@ impl Attachments {
         }
     }
 
-    /// How a program gets to a hook, as the device is. A link or a filter has its program replaced in its
-    /// place; and behind somebody's `ingress` qdisc a filter would be the wrong way where there is TCX.
+    /// The mechanism for a hook of a device. A link or a filter gets its new program in its place.
+    /// With a foreign `ingress` qdisc, TCX is used where the kernel has it.
     fn mechanism(&self, hook: Hook) -> Result<Mechanism> {
         let wanted = self.mechanisms.of(hook.program);
         let has_choice = wanted == Mechanism::Clsact && self.mechanisms.enis == Mechanism::Tcx;

@@ -23,7 +23,7 @@ struct Running {
     revision: u64,
 }
 
-/// What our pinned links say.
+/// Our pinned links.
 pub(super) fn found(links: Vec<LinkPin>) -> Result<Vec<Found>> {
     links
         .into_iter()
@@ -72,7 +72,7 @@ fn running_at(held: &TcxLink, hook: Hook) -> Result<Option<Running>> {
     }
 }
 
-/// What the held links say that have no pin any more: their ids, by hook.
+/// The ids of held links that have lost their pins, by hook.
 pub(super) fn unpinned(pins: &Pins, held: &BTreeMap<Hook, TcxLink>) -> Result<BTreeMap<Hook, u32>> {
     let mut unpinned = BTreeMap::new();
     for (hook, link) in held {

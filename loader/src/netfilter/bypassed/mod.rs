@@ -30,11 +30,11 @@ use crate::netfilter::periodic::{Periodic, lock};
 use crate::netfilter::service_nat::NF_TABLES_MODULE;
 use crate::netfilter::untracked;
 
-/// How often it is asked whether rules have changed.
+/// The time between looks for changed rules.
 const LOOK: Duration = Duration::from_secs(2);
 /// Rest after a look, in multiples of the time that it took: kube-proxy may change rules each second.
 const REST: u32 = 50;
-/// How many rules are named at most.
+/// Maximum number of rules that are named.
 const NAMED: usize = 32;
 /// The instance metadata service, and the shortest prefix that names it.
 const METADATA: [(&str, u8); 2] = [("169.254.169.254", 16), ("fd00:ec2::254", 32)];

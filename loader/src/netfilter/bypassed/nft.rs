@@ -17,7 +17,7 @@ use super::policy::DropPolicy;
 use super::rule::{Facts, Name, facts};
 use crate::netlink::netfilter::Socket;
 
-/// How many chains are read at most: what jumps may lead to a hundred thousand of.
+/// Maximum number of chains that are read: jumps may lead to a hundred thousand.
 const CHAINS: usize = 512;
 /// `NF_NETDEV_INGRESS` in `include/uapi/linux/netfilter.h`.
 const NETDEV_INGRESS: u32 = 0;

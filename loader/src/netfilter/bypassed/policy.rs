@@ -12,7 +12,7 @@ use super::nft::chain;
 const DROP: u32 = 0;
 /// `NFTA_COUNTER_PACKETS` in `include/uapi/linux/netfilter/nf_tables.h`.
 const PACKETS: u16 = 2;
-/// How long after a packet was dropped a policy counts as one that drops some.
+/// The time after a dropped packet for which a policy counts as one that drops.
 const LATELY: Duration = Duration::from_mins(5);
 
 /// A chain of forwarded packets whose policy is to drop.
@@ -20,7 +20,7 @@ const LATELY: Duration = Duration::from_mins(5);
 pub(super) struct DropPolicy {
     /// The chain, as nft(8) takes it.
     pub(super) place: String,
-    /// How many packets it has dropped; none where the chain does not count.
+    /// Number of packets that it has dropped; none where the chain does not count.
     packets: Option<u64>,
     /// When it was seen to have dropped more than before.
     moved: Option<Instant>,

@@ -36,7 +36,7 @@ pub(super) struct Info {
     pub(super) entries: [u32; 5],
     /// Where each hook's policy is.
     pub(super) policies: [u32; 5],
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) count: u32,
     /// Length of all entries, in bytes.
     pub(super) size: u32,

@@ -37,7 +37,7 @@ pub struct Entry {
     /// The answers, as they come in. Where nothing is translated it is the original one turned
     /// round.
     pub reply: Tuple,
-    /// What TCP has come to, where it is a TCP flow.
+    /// State of TCP, if it is a TCP flow.
     pub tcp_state: Option<TcpState>,
     /// The entry's `IPS_*` bits (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
     pub status: u32,
@@ -92,26 +92,25 @@ impl From<u8> for TcpState {
 }
 
 impl Entry {
-    /// Whether source NAT changes the flow (`IPS_SRC_NAT`).
+    /// True if source NAT changes the flow (`IPS_SRC_NAT`).
     #[must_use]
     pub fn is_source_translated(&self) -> bool {
         self.bits().contains(Status::SrcNat)
     }
 
-    /// Whether destination NAT changes the flow (`IPS_DST_NAT`).
+    /// True if destination NAT changes the flow (`IPS_DST_NAT`).
     #[must_use]
     pub fn is_destination_translated(&self) -> bool {
         self.bits().contains(Status::DstNat)
     }
 
-    /// Whether an answer was seen (`IPS_SEEN_REPLY`).
+    /// True if an answer was seen (`IPS_SEEN_REPLY`).
     #[must_use]
     pub fn has_seen_reply(&self) -> bool {
         self.bits().contains(Status::SeenReply)
     }
 
-    /// Whether both sides have said enough that the entry is not thrown away early
-    /// (`IPS_ASSURED`).
+    /// True if both sides have sent enough to keep the entry from early removal (`IPS_ASSURED`).
     #[must_use]
     pub fn is_assured(&self) -> bool {
         self.bits().contains(Status::Assured)
@@ -123,7 +122,7 @@ impl Entry {
 }
 
 impl Tuple {
-    /// The same as the kernel wants to be asked.
+    /// The tuple as attributes of a request.
     pub(super) fn attributes(&self) -> Vec<TupleAttribute> {
         let ip = vec![
             IPTuple::SourceAddress(self.source.ip()),
@@ -149,7 +148,7 @@ impl fmt::Display for Tuple {
     }
 }
 
-/// What of a message's attributes is of use.
+/// The attributes of a message that are used.
 #[derive(Default)]
 struct Parts {
     original: Option<Direction>,
@@ -160,7 +159,7 @@ struct Parts {
     is_of_zone: bool,
 }
 
-/// What of a tuple's attributes is of use.
+/// The attributes of a tuple that are used.
 #[derive(Default)]
 struct Direction {
     source: Option<IpAddr>,

@@ -41,7 +41,7 @@ impl Conntrack {
     }
 }
 
-/// How many entries conntrack has in the network namespace of the calling thread; none where it is not
+/// Number of conntrack entries in the network namespace of the calling thread; none where it is not
 /// loaded.
 #[must_use]
 pub fn entries() -> Option<u32> {

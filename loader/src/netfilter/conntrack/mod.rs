@@ -83,8 +83,8 @@ impl Conntrack {
             .context("read the conntrack table")
     }
 
-    /// Whether an entry has this tuple, in either direction: the kernel keeps an entry under both
-    /// of its tuples and looks a question's up among all (`nf_conntrack_find_get`), whichever
+    /// True if an entry has this tuple, in either direction: the kernel keeps an entry under both
+    /// of its tuples and looks up a request's among all (`nf_conntrack_find_get`), whichever
     /// attribute it came in.
     ///
     /// # Errors

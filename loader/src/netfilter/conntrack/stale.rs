@@ -12,13 +12,14 @@ use netlink_packet_netfilter::conntrack::{ConntrackAttribute, ConntrackMessage};
 use super::entry::{self, ID};
 use super::{Conntrack, Entry, TcpState, Tuple, message};
 
-/// How many entries are removed at one look, so that a resolver's 100,000 questions take little memory.
+/// Number of entries that one look removes, so that a resolver's 100,000 queries take little
+/// memory.
 const MOST: usize = 16_384;
 
 /// Entries that were found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many led to each address, and the first of them as it was opened.
+    /// Number of entries that led to each address, and the first of them as it was opened.
     pub leading_to: BTreeMap<IpAddr, (usize, Tuple)>,
     /// True if all of the table was looked at: then no entry led to any other address.
     pub is_whole: bool,

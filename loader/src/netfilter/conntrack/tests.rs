@@ -6,8 +6,8 @@ use super::entry::read;
 use super::*;
 use crate::netlink::netfilter::fixture::{bytes, decode, framed};
 
-/// What Linux 6.18 dumped, made by `conntrack -I`: a TCP flow to a service that is translated, seen
-/// from both sides and assured; a UDP flow of IPv6; one of SCTP.
+/// Entries as Linux 6.18 dumped them, made by `conntrack -I`: a TCP flow to a service that is
+/// translated, seen from both sides and assured; a UDP flow of IPv6; one of SCTP.
 const TCP: &str = "f00000000001020007000000af200000020000003400018014000180080001000a0100020800\
 02000a6000011c0002800500010006000000060002009c40000006000300005000003400028014000180080001000a0200\
 02080002000a0100021c0002800500010006000000060002001f900000060003009c400000080003000000000e08000800\

@@ -1,10 +1,10 @@
-//! How long conntrack keeps what it follows: its sysctls, as they are now.
+//! Timeouts and the limit of conntrack: its sysctls, as they are now.
 
 use std::time::Duration;
 
 use crate::netlink::netfilter_sysctl;
 
-/// How long an idle entry lives, by what it is, and how many there may be.
+/// Lifetimes of idle entries by kind, and the maximum number of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// TCP.
@@ -17,11 +17,11 @@ pub struct Timeouts {
     pub sctp_established: Option<Duration>,
     /// Protocols that conntrack knows nothing of.
     pub generic: Duration,
-    /// How many entries there may be; none where conntrack is not loaded. 0 means no limit.
+    /// Maximum number of entries; none where conntrack is not loaded. 0 means no limit.
     pub max: Option<u32>,
 }
 
-/// How long an idle TCP entry lives, by its state.
+/// Lifetimes of idle TCP entries by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpTimeouts {
     /// After a SYN, also after SYNs from both sides.
@@ -40,9 +40,9 @@ pub struct TcpTimeouts {
     pub time_wait: Duration,
     /// After a reset.
     pub close: Duration,
-    /// What an entry has at most after too many retransmissions.
+    /// The limit of a lifetime after too many retransmissions.
     pub max_retrans: Duration,
-    /// What an entry has at most while data waits for its acknowledgement.
+    /// The limit of a lifetime while data waits for its acknowledgement.
     pub unacknowledged: Duration,
 }
 

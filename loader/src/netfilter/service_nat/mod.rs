@@ -1,5 +1,5 @@
-//! Whether the host does NAT for services: whether there is anything that could change the addresses
-//! of a packet from or to a pod (`services.nat: auto`).
+//! Detection of service NAT on the host: of anything that could change the addresses of a packet
+//! from or to a pod (`services.nat: auto`).
 //!
 //! Looked for is what has to be there before a single rule can act, not the rules: a chain or table
 //! of NAT. So it is cheap, needs no knowledge of kube-proxy's ways, and errs to the
@@ -25,7 +25,7 @@ pub use self::renewal::{Notes, Renewal};
 pub use self::tracker::KernelTracker;
 use crate::netfilter::untracked;
 
-/// What was seen, in words.
+/// The findings in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence(String);
 
@@ -38,7 +38,7 @@ impl fmt::Display for Evidence {
 /// Looks for NAT again and again.
 #[derive(Debug, Default)]
 pub struct Detector {
-    /// Whether the kernel said that it has no `nf_tables`.
+    /// True if the kernel said that it has no `nf_tables`.
     lacks_nf_tables: bool,
     /// The generation of nftables' rules in which no chain did NAT.
     searched: Option<u32>,
@@ -102,12 +102,12 @@ fn proc_net(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Whether a list of tables, one in each line, names `nat`.
+/// True if a list of tables, one in each line, names `nat`.
 fn has_nat_table(names: &str) -> bool {
     names.lines().any(|name| name == "nat")
 }
 
-/// Whether IPVS has a service. Its file begins with a heading as soon as the module is there;
+/// True if IPVS has a service. Its file begins with a heading as soon as the module is there;
 /// services begin with their protocol, their real servers with an arrow (`ip_vs_info_seq_show` in
 /// `net/netfilter/ipvs/ip_vs_ctl.c`).
 fn has_virtual_service(services: &str) -> bool {

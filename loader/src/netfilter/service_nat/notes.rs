@@ -9,7 +9,7 @@ use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN};
 
 use crate::netfilter::conntrack::{Entry, TcpState};
 
-/// Whether NAT has changed a flow's addresses, so that its answers must take the stack.
+/// True if NAT has changed a flow's addresses, so that its answers must take the stack.
 #[must_use]
 pub fn is_translated(entry: &Entry) -> bool {
     entry.is_destination_translated() || entry.is_source_translated()
@@ -19,7 +19,7 @@ pub fn is_translated(entry: &Entry) -> bool {
 /// of an address, `now` is the time in jiffies.
 ///
 /// # Errors
-/// What `find` fails with.
+/// If `find` fails, with its error.
 pub fn note<E>(
     entry: &Entry,
     now: u64,
@@ -60,7 +60,7 @@ fn asked_by<E>(
     Ok(asked.filter(AddressEntry::is_host).map(|asked| asked.eni()))
 }
 
-/// Who began a flow.
+/// The side that began a flow.
 #[derive(Clone, Copy)]
 enum Opener {
     Pod,
@@ -77,7 +77,7 @@ fn tuple(protocol: u8, pod: SocketAddr, remote: SocketAddr) -> PodTuple {
     )
 }
 
-/// What the side that began has shown, and the one that answers.
+/// Progress of the side that began, and of the one that answers.
 fn progress(entry: &Entry) -> (u8, u8) {
     if entry.original.protocol != protocol::TCP {
         return match (entry.has_seen_reply(), entry.is_assured()) {

@@ -18,7 +18,7 @@ pub trait Notes: Send {
     /// When the kernel refuses, as for the others here.
     fn now(&self) -> Result<u64>;
 
-    /// What the datapath knows of an address of this node.
+    /// The datapath's entry of an address of this node.
     ///
     /// # Errors
     /// When the kernel refuses.

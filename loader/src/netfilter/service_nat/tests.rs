@@ -4,7 +4,7 @@ use super::chains::describe;
 use super::*;
 use crate::netlink::netfilter::fixture::{bytes, decode, framed};
 
-/// What Linux 6.18 dumped of the chain that `iptables-nft -t nat -A PREROUTING` made.
+/// The dump by Linux 6.18 of the chain that `iptables-nft -t nat -A PREROUTING` made.
 const PREROUTING: &str = "6c000000030a020007000000af20000002000002080001006e6174000f00030050524552\
 4f5554494e4700000c000200000000000000000114000400080001000000000008000200ffffff9c080005000000000108\
 0007006e61740008000a00000000010800060000000001";

@@ -104,7 +104,7 @@ impl KernelTracker {
     }
 }
 
-/// How long notes live where conntrack's entries live so long: never shorter.
+/// Lifetimes of notes by those of conntrack's entries: never shorter.
 fn lifetimes(timeouts: &Timeouts) -> StackLifetimes {
     let Timeouts { tcp, .. } = timeouts;
     let least = StackLifetimes::default();

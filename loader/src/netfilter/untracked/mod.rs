@@ -1,6 +1,6 @@
-//! What the direct path hands to the host's stack now and then, out of the middle of a connection, and
-//! the errors that the host answers it with: connection tracking has not seen the rest, and calls it
-//! INVALID. Rules that drop what is INVALID, as many hosts have them, would cut such connections off.
+//! Packets that the direct path hands to the host's stack out of the middle of a connection, and
+//! the host's error messages for them. Connection tracking has not seen the rest, and calls them
+//! INVALID. Many hosts have rules that drop INVALID packets, which would cut such connections off.
 //!
 //! A table of ours in nftables takes INVALID from these packets alone, right after connection tracking.
 //! It is there only where connection tracking is at work: its rules would switch it on.
@@ -26,7 +26,7 @@ pub struct Untracked {
     exception: u32,
     /// The generation of nftables' rules in which the table was as it should be.
     good: Option<u32>,
-    /// How often others removed or changed it.
+    /// Number of times that other software removed or changed it.
     repairs: u64,
     /// Why it is not there, though it should be.
     problem: Option<String>,
@@ -44,7 +44,7 @@ impl Untracked {
         }
     }
 
-    /// How often the table was put back.
+    /// Number of times that the table was restored.
     #[must_use]
     pub fn repairs(&self) -> u64 {
         self.repairs
@@ -99,8 +99,8 @@ impl Untracked {
     }
 }
 
-/// What becomes of connections that were open when a pod's packets began to take the host's stack, to be
-/// added to a finding. Connection tracking takes them up in their middle unless it must not.
+/// The effect on connections that were open when a pod's packets began to take the host's stack, to
+/// be added to a finding. Connection tracking takes them up in their middle unless it must not.
 #[must_use]
 pub fn on_change_of_way() -> &'static str {
     match netfilter_sysctl("nf_conntrack_tcp_loose") {

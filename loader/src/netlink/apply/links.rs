@@ -15,9 +15,10 @@ use super::super::errno::deleted;
 use super::super::observe;
 use super::super::socket::Socket;
 
-/// How long the kernel may take to activate a device, on a node where hundreds are made at once.
+/// The time that the kernel may take to activate a device, on a node where hundreds are made at
+/// once.
 const ACTIVATION: Duration = Duration::from_secs(5);
-/// How often is looked whether it has.
+/// The time between looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Sets a device's MTU.
@@ -90,7 +91,7 @@ pub(in crate::netlink) async fn peer_activated(
     }
 }
 
-/// Whether a device has a carrier and is not operational (RFC 2863) yet.
+/// True if a device has a carrier and is not operational (RFC 2863) yet.
 fn is_waiting(link: &LinkMessage) -> bool {
     let operational = LinkAttribute::OperState(State::Up);
     link.header.flags.contains(LinkFlags::LowerUp) && !link.attributes.contains(&operational)

@@ -46,7 +46,7 @@ pub(in crate::netlink) async fn delete(
         .with_context(|| format!("delete the neighbour {}", text(neighbour)))
 }
 
-/// Has the kernel take a neighbour for used: it asks whether a stale one is still there. One that is gone stays so.
+/// Marks a neighbour as used: the kernel resolves a stale one again. One that is gone stays so.
 pub(in crate::netlink) async fn use_one(
     socket: &mut Socket,
     ifindex: u32,

@@ -18,7 +18,7 @@ pub(in crate::netlink) async fn replace(socket: &mut Socket, route: &Route) -> a
     replace_with_mtu(socket, route, None).await
 }
 
-/// The same with an MTU, in bytes, for what goes by it; `None` for that of its device.
+/// Adds or replaces a route with an MTU, in bytes; `None` for that of its device.
 pub(in crate::netlink) async fn replace_with_mtu(
     socket: &mut Socket,
     route: &Route,

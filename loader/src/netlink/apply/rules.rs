@@ -59,7 +59,7 @@ pub(in crate::netlink) async fn delete(socket: &mut Socket, rule: &Rule) -> anyh
     deleted(socket.change(request, 0).await).with_context(|| format!("delete the {}", text(rule)))
 }
 
-/// Whether the kernel takes a rule for the one that a delete asks for.
+/// True if a delete of `asked` matches a rule in the kernel.
 fn is_hit(found: &ParsedRule, asked: &Rule) -> bool {
     let selected = match asked.selector {
         Selector::All => true,

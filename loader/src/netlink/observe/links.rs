@@ -91,7 +91,7 @@ pub(in crate::netlink) async fn by_name(
     Ok(message.as_ref().and_then(parse))
 }
 
-/// The same with the device's sysctls.
+/// The device with its sysctls.
 pub(super) async fn with_sysctls(
     socket: &mut Socket,
     name: &str,

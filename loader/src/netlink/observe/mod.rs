@@ -97,7 +97,7 @@ fn each(devices: &BTreeSet<u32>) -> Vec<Option<u32>> {
     }
 }
 
-/// What a table has of a device: nothing, if that has gone meanwhile.
+/// The part of a table for a device: nothing if the device has gone.
 fn of_present<T: Default>(found: Result<T, RequestError>) -> Result<T, RequestError> {
     match found {
         Err(error) if error.is_gone() => Ok(T::default()),

@@ -67,7 +67,7 @@ async fn dump(socket: &mut Socket, request: NeighbourMessage) -> Result<Neighbou
     Ok(neighbours)
 }
 
-/// What an entry says of its neighbour, if it says anything that packets are sent by (`NUD_VALID` in
+/// The resolved neighbour of an entry, if packets are sent by it (`NUD_VALID` in
 /// include/net/neighbour.h).
 pub(in crate::netlink) fn resolved(message: &NeighbourMessage) -> Option<Resolved> {
     let is_valid = matches!(

@@ -9,7 +9,7 @@ use ipam::Family;
 
 use super::Live;
 
-/// Who sends a packet, and the ENIs by which its flow may leave.
+/// The sender of a packet, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     /// The pod's identity. The next pod with the address has another, and no part in the flows that
@@ -21,7 +21,7 @@ pub(super) struct Sender {
     pub(super) owner: u8,
 }
 
-/// How a translated flow looks from the outside.
+/// A translated flow as seen from the outside.
 #[derive(Clone, Copy)]
 pub(super) struct Mapping {
     /// The ENI by which it leaves.

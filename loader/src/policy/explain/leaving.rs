@@ -1,4 +1,4 @@
-//! How a packet leaves the node, as the programs decide on it.
+//! The egress decision, as the programs make it.
 
 use std::net::IpAddr;
 
@@ -50,7 +50,7 @@ impl Leaving<'_> {
         }
     }
 
-    /// Who sends it, and by which ENIs.
+    /// The sender, and the ENIs by which the flow may leave.
     fn sender(&self, ruling: Ruling) -> Sender {
         Sender {
             endpoint: self.pod.identity(),
@@ -65,7 +65,7 @@ impl Leaving<'_> {
     }
 }
 
-/// What is known of the flow of a packet.
+/// The result of looking for the flow of a packet.
 #[derive(Clone, Copy)]
 enum Found {
     /// It was not looked for: ports were not told, or nothing depends on it.
@@ -81,7 +81,7 @@ enum Found {
 }
 
 impl Live<'_> {
-    /// What becomes of a packet to something that is none of this node.
+    /// The fate of a packet to a destination outside of this node.
     pub(super) fn leave(
         &self,
         leaving: &Leaving<'_>,

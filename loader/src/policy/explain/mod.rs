@@ -1,5 +1,4 @@
-//! What the live maps make of a packet of a pod: the programs' own order of questions, told in
-//! words.
+//! The fate of a pod's packet by the live maps: the programs' own order of decisions, in words.
 
 mod answer;
 mod flows;
@@ -52,7 +51,7 @@ pub struct Asked {
     pub destination: IpAddr,
     /// The IANA number of its protocol.
     pub protocol: u8,
-    /// Whether its protocol has ports, or ids in their place.
+    /// True if its protocol has ports, or ids in their place.
     pub has_ports: bool,
     /// Source and destination port, where both are told.
     pub ports: Option<(u16, u16)>,
@@ -114,7 +113,7 @@ impl Live<'_> {
         self.settings.path == Path::ServiceNat
     }
 
-    /// What becomes of a packet; `None` when its source is no pod's.
+    /// The fate of a packet; `None` when its source is no pod's.
     ///
     /// # Errors
     /// When the kernel refuses to read a map.
@@ -168,7 +167,7 @@ impl Live<'_> {
         goes_up.then_some("masquerade.metadata is stack: the rules of the host decide")
     }
 
-    /// What ends on this node, whatever the policy.
+    /// The fate of a packet that ends on this node, whatever the policy.
     fn on_this_node(
         &self,
         of: &Asked,
@@ -223,7 +222,7 @@ impl Live<'_> {
         }))
     }
 
-    /// What becomes of a packet to another pod, or to the host.
+    /// The fate of a packet to another pod, or to the host.
     fn within(
         &self,
         asked: &Asked,

@@ -22,7 +22,7 @@ pub(super) struct Room {
     pod: u32,
     /// As many as it may have.
     most: u32,
-    /// What is known of the ports, where the packet's are told.
+    /// The ports towards the destination, if the packet's are known.
     ports: Option<Ports>,
 }
 
