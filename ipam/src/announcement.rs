@@ -1,4 +1,4 @@
-//! What the node has, as some document says it.
+//! The node's blocks, by some document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,8 +12,8 @@ use crate::{EdgeRules, Family, Lease, Source};
 pub struct Announcement {
     /// The blocks.
     pub blocks: Vec<AnnouncedBlock>,
-    /// What is known of pools, whether the node has blocks of them or not: the families that they
-    /// give. A pool that is not named here may give both.
+    /// The families of known pools, with or without blocks on the node. A pool that is not named
+    /// here may give both.
     pub pools: BTreeMap<String, BTreeSet<Family>>,
     /// The number of addresses of the default pool that are kept in store, where the node says so
     /// (`spec.ipam.pre-allocate`); 0 and `None` leave it to the settings.
@@ -31,7 +31,7 @@ pub struct Announcement {
     /// Pools that nothing backs, beside others that devices back. What the node wants of them is rounded
     /// up, whatever the settings say of the others, and what it does not need it gives back.
     pub plain: BTreeSet<String>,
-    /// What the reader had to leave out or doubts, for the status.
+    /// The parts that the reader left out or doubts, for the status.
     pub problems: Vec<Problem>,
 }
 
@@ -40,11 +40,11 @@ pub struct Announcement {
 pub struct AnnouncedBlock {
     /// The block.
     pub cidr: IpNet,
-    /// What delivers it.
+    /// Its source.
     pub source: Source,
     /// Its pool; `None` where that cannot be told, so that nothing is given from it.
     pub pool: Option<String>,
-    /// Whether its first and last address can be given.
+    /// The rules for its first and last address.
     pub edges: EdgeRules,
 }
 
@@ -134,7 +134,7 @@ pub enum Problem {
     },
 }
 
-/// What an announcement changed.
+/// The changes by an announcement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Blocks that the node did not have before.
@@ -144,6 +144,6 @@ pub struct Changes {
     /// Leases that have lost their block by this, or, after a start, have none: their owners still
     /// have the addresses, which nobody delivers any more.
     pub orphaned: Vec<Lease>,
-    /// What does not hold together.
+    /// Contradictions.
     pub problems: Vec<Problem>,
 }

@@ -1,4 +1,4 @@
-//! How many addresses are in which state.
+//! Numbers of addresses by state.
 
 use std::fmt;
 use std::ops::AddAssign;

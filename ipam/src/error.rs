@@ -64,7 +64,7 @@ pub enum AllocateError {
         pool: String,
         /// The family.
         family: Family,
-        /// What is not ready.
+        /// The sources that are not ready.
         waiting: Vec<Source>,
     },
     /// The node has no such address.
@@ -98,7 +98,7 @@ pub enum AllocateError {
     InUse {
         /// The address.
         address: IpAddr,
-        /// Who has it.
+        /// Its owner.
         owner: Owner,
     },
     /// The address was released a moment ago.
@@ -122,9 +122,9 @@ pub enum AllocateError {
     /// The owner has an address of this family already, and it is not the one that is asked for.
     #[error("{owner} has the {} address {has} of pool {pool} already", Family::of(*has))]
     HasAnother {
-        /// Who asks.
+        /// The owner that asks.
         owner: Owner,
-        /// What it has.
+        /// The address that it has.
         has: IpAddr,
         /// From which pool.
         pool: String,
@@ -133,14 +133,14 @@ pub enum AllocateError {
     /// released, another one can be asked for.
     #[error("{owner} has address {address}, whose block {block} is gone")]
     Orphaned {
-        /// Who asks.
+        /// The owner that asks.
         owner: Owner,
-        /// What it has.
+        /// The address that it has.
         address: IpAddr,
         /// The block that is gone.
         block: IpNet,
     },
-    /// Whether the pool's addresses are masqueraded is not known yet.
+    /// The pool's masquerade policy is not known yet.
     #[error("whether pool {pool} skips masquerade is not known yet")]
     PolicyUnknown {
         /// The pool.
@@ -176,7 +176,7 @@ impl AllocateError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{owner} has no address; one that is not claimed in time is taken back")]
 pub struct NothingHeld {
-    /// Who claimed.
+    /// The owner of the claim.
     pub owner: Owner,
 }
 

@@ -13,7 +13,7 @@ use crate::{Family, Owner, Time};
 pub struct Lease {
     /// The address.
     pub address: IpAddr,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
     /// The pool that it was given from. It stays so while the lease lasts, whatever becomes of the
     /// pool's blocks. `None` of an adopted address that was in no block yet.
@@ -23,7 +23,7 @@ pub struct Lease {
     pub block: IpNet,
     /// When it was given.
     pub since: Time,
-    /// Whether its owner is known to live.
+    /// The state of its claim.
     pub claim: Claim,
 }
 
@@ -35,7 +35,7 @@ impl Lease {
     }
 }
 
-/// Whether the owner of a lease is known to live.
+/// The claim of a lease: evidence that its owner lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {

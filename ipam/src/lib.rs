@@ -9,8 +9,8 @@
 //!   and pods on plain pools.
 //! * [`cluster`] is the other side of plain pools: blocks for the nodes of a whole cluster.
 //!
-//! What may never happen: two owners of one address, an address that nobody has and nobody gets,
-//! an address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
+//! Invariants: never two owners of one address, an address that nobody has and nobody gets, an
+//! address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
 
 mod allocator;
 mod announcement;

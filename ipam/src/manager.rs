@@ -15,9 +15,9 @@ use crate::{
 /// delays and the barriers are [`Settings`], first and last addresses stand at each
 /// [`AnnouncedBlock`](crate::AnnouncedBlock).
 pub trait Kind {
-    /// What the pools are read from and written to.
+    /// The document of pools that is read and written.
     type Document;
-    /// What an answer carries beside address and pool.
+    /// The data of an answer besides address and pool.
     type Details;
 
     /// Reads what the node has.
@@ -30,7 +30,7 @@ pub trait Kind {
     /// known. Then nothing is given from it.
     fn skips_masquerade(&self, pool: &str) -> Option<bool>;
 
-    /// What an answer carries for an address of a block of that source.
+    /// The data of an answer for an address of a block of that source.
     fn details(
         &self,
         document: &Self::Document,
@@ -40,10 +40,10 @@ pub trait Kind {
     ) -> Self::Details;
 }
 
-/// What the node wants and keeps.
+/// The node's demand, and the blocks that it keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is asked for.
+    /// The demand.
     pub requested: Demand,
     /// The blocks that the node keeps, by pool.
     pub allocated: Vec<KeptBlocks>,
@@ -54,7 +54,7 @@ pub struct Wanted {
 pub struct KeptBlocks {
     /// The pool.
     pub pool: String,
-    /// Whether their first and last addresses can be given.
+    /// The rules for their first and last addresses.
     pub edges: EdgeRules,
     /// The blocks: IPv4 before IPv6, in the order of their addresses.
     pub cidrs: Vec<IpNet>,
@@ -69,7 +69,7 @@ pub struct Allocation<D> {
     pub pool: String,
     /// True if the address keeps its source out of the VPC.
     pub skip_masquerade: bool,
-    /// What the kind of resource adds.
+    /// The data of the kind of resource.
     pub details: D,
 }
 
@@ -160,8 +160,8 @@ impl<K: Kind> Manager<K> {
             .is_some_and(|wanted| self.kind.write(&wanted, document))
     }
 
-    /// What the node wants and keeps; `None` before the first address can be given: what is not read
-    /// yet would be taken for given back.
+    /// The node's demand and the blocks that it keeps; `None` before the first address can be
+    /// given: blocks that are not read yet would seem to be given back.
     #[must_use]
     pub fn wanted(&self) -> Option<Wanted> {
         if self.allocator.waiting().next().is_some() {

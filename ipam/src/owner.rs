@@ -1,4 +1,4 @@
-//! Who holds an address.
+//! The owner of an address.
 
 use std::fmt;
 

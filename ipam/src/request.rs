@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The demand.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::{Family, Owner, Pod};
 /// A request for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks. An owner has at most one address of each family; asking again gives the same.
+    /// The owner. It has at most one address of each family; a second request gives the same one.
     pub owner: Owner,
     /// The pod that the owner is a sandbox of. A request that fails is remembered by it, because its
     /// next attempt is made by another owner. `None`: the owner is all that is known.

@@ -1,4 +1,4 @@
-//! What a kind of resource chooses.
+//! The settings of a kind of resource.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ pub const DEFAULT_POOL: &str = "default";
 /// (`SYN_SENT`), and Linux sends a SYN again for 127 (`tcp_syn_retries` is 6).
 pub(crate) const REST: Duration = Duration::from_secs(130);
 
-/// What shapes an [`Allocator`](crate::Allocator).
+/// The settings of an [`Allocator`](crate::Allocator).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The families that addresses are given of.
@@ -24,7 +24,7 @@ pub struct Settings {
     pub in_store: BTreeSet<Family>,
     /// The pool that is meant when none is named.
     pub default_pool: String,
-    /// How demand is counted.
+    /// The formula of demand.
     pub formula: Formula,
     /// The number of addresses of each pool that are kept in store.
     pub pre_allocation: PreAllocation,
@@ -37,7 +37,7 @@ pub struct Settings {
     /// Blocks of devices go back and come again ([`Allocator::balance`](crate::Allocator::balance)): a
     /// block gives addresses only while the document lists it as claimed.
     pub release: bool,
-    /// What has to have happened before the first address is given.
+    /// The barriers before the first address is given.
     pub barriers: BTreeSet<Barrier>,
 }
 
@@ -69,7 +69,7 @@ impl Barrier {
     /// The document that names the node's blocks has been read. The first
     /// [`Allocator::observe`](crate::Allocator::observe) lifts it.
     pub const DOCUMENT: Self = Self("the node document");
-    /// What is known of pools has been read. The caller lifts it.
+    /// The pools must have been read. The caller lifts it.
     pub const POOLS: Self = Self("the pools");
 
     /// A barrier of the caller's own, by what it waits for. The caller lifts it.

@@ -1,4 +1,4 @@
-//! What outlives a restart.
+//! The state that outlives a restart.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cooling, Lease};
 
-/// What an [`Allocator`](crate::Allocator) has to know after a restart and cannot learn from
-/// elsewhere. It is read only when it holds together.
+/// The state that an [`Allocator`](crate::Allocator) needs after a restart and has from nowhere
+/// else. It is read only when it holds together.
 ///
 /// Fields that are not known are passed over, so that an older agent reads what a newer one wrote
 /// while [`State::VERSION`] is the same.

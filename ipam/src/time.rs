@@ -35,7 +35,7 @@ impl Time {
         Self(self.0.saturating_add(millis))
     }
 
-    /// How long it is from an earlier moment to this one; zero from a later one.
+    /// The time since an earlier moment; zero for a later one.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -1,6 +1,6 @@
-//! What keeps pods off a node until its network works: a taint that it was started with, and the
-//! condition `NetworkUnavailable` that a cloud provider may have set. Both are taken away once, when the
-//! agent is ready, and never put back: pods that run need no taint to go on.
+//! Marks that keep pods off a node until its network works: a taint that it was started with, and
+//! the condition `NetworkUnavailable` that a cloud provider may have set. Both are removed once,
+//! when the agent is ready, and never restored: running pods need no taint.
 
 use serde_json::{Value, json};
 

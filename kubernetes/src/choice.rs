@@ -19,7 +19,7 @@ const REQUIRE: &str = "ipam.cilium.io/require-pool-match";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 
-/// What is known of a pod, or of a namespace, whose own namespace is empty then.
+/// Metadata of a pod, or of a namespace, whose own namespace is empty then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
@@ -43,7 +43,7 @@ fn nullable<'de, D: serde::Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What a pool's object says of the pods that it is for.
+/// The selectors of a pool's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// The families that it has CIDRs of.
@@ -61,11 +61,11 @@ pub struct Candidate {
 pub struct Choice {
     /// The pool.
     pub pool: String,
-    /// What made it this one.
+    /// The reason for this one.
     pub why: Why,
 }
 
-/// What decided about a pool.
+/// The reason for a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// This annotation of the pod.
@@ -116,7 +116,7 @@ pub enum ChoiceError {
         pod: String,
         /// The family.
         family: Family,
-        /// Whether the pod or its namespace asks.
+        /// The object with the annotation: the pod or its namespace.
         whose: &'static str,
     },
     /// The pool that is named is not for it.
@@ -129,7 +129,7 @@ pub enum ChoiceError {
         pod: String,
         /// The pool.
         pool: String,
-        /// What names it.
+        /// The place that names it.
         why: String,
         /// Whom the pool admits.
         restriction: Restriction,
@@ -373,7 +373,7 @@ fn of_family(family: Family) -> &'static str {
     }
 }
 
-/// Who asks for a pool that selects the pod.
+/// The object that requires a pool that selects the pod.
 fn requires(pod: &Metadata, namespace: &Metadata) -> Option<&'static str> {
     let asks = |metadata: &Metadata| {
         let value = metadata.annotations.get(REQUIRE);

@@ -11,12 +11,12 @@ use crate::parameters::Parameters;
 pub const API_VERSION: &str = "cilium.io/v2";
 /// `kind` of the resource.
 pub const KIND: &str = "CiliumNode";
-/// How the names of fields end that hold tags.
+/// Suffix of the names of fields that hold tags.
 const TAGS: &str = "-tags";
 /// The types of addresses that the Node object tells, and that are kept as it tells them.
 const ADDRESS_TYPES: [&str; 2] = ["InternalIP", "ExternalIP"];
 
-/// What the instance's metadata service tells.
+/// The answers of the instance's metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     /// `i-…`.
@@ -143,8 +143,7 @@ fn to_map(parameters: &impl serde::Serialize) -> Map<String, Value> {
     }
 }
 
-/// What has to be merged into `there` so that it has all of `wanted`; fields that `wanted` does not
-/// have stay.
+/// The patch that gives `there` all of `wanted`; fields that `wanted` does not have stay.
 fn difference(wanted: &Value, there: &Value) -> Option<Value> {
     match (wanted, there) {
         (Value::Object(wanted), Value::Object(there)) => {
@@ -165,7 +164,7 @@ fn difference(wanted: &Value, there: &Value) -> Option<Value> {
     }
 }
 
-/// The same of a map that is one value, as tags are: what `wanted` does not have goes.
+/// The patch of a map that is one value, as tags are: fields that `wanted` does not have go.
 fn replacement(wanted: &Value, there: &Value) -> Option<Value> {
     let mut patch = wanted.clone();
     if let (Value::Object(patch), Value::Object(there)) = (&mut patch, there) {

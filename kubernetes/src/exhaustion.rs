@@ -35,7 +35,7 @@ impl Exhaustion {
     /// The time that pools are without an address before that is written: a node that has just come
     /// waits for its first blocks.
     pub const LASTS: Duration = Duration::from_secs(10);
-    /// How often a condition that stays as it is gets a new heartbeat.
+    /// The time between heartbeats of an unchanged condition.
     pub const HEARTBEAT: Duration = Duration::from_mins(5);
 
     /// True if the condition is to be written now, where these pools have no address left.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::handshake::{Release, Seen};
 
-/// What an object says of single addresses.
+/// The single addresses of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlatPool {
     /// The addresses for pods, each with its ENI's id (`resource`).
@@ -23,7 +23,7 @@ pub struct FlatPool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entry {
-    /// Whose it is: a pod's namespace and name, of `used`.
+    /// Its owner: a pod's namespace and name, in `used`.
     #[serde(
         deserialize_with = "nullable",
         skip_serializing_if = "String::is_empty"
@@ -41,12 +41,12 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String,
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What the node has to say.
+/// The node's part of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlatOutlook {
     /// The addresses that somebody has.
     pub used: BTreeMap<IpAddr, Entry>,
-    /// What is answered of addresses that the operator would like to have back.
+    /// The answers on addresses that the operator wants back.
     pub release: BTreeMap<IpAddr, Release>,
 }
 
@@ -79,7 +79,7 @@ impl FlatPool {
         flat
     }
 
-    /// What the handshake has to see.
+    /// The inputs of the handshake.
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen {

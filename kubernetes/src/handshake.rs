@@ -1,5 +1,5 @@
-//! How the node and the operator agree on which address goes back, where the node has single addresses
-//! (`ipam.mode: crd`): by `status.ipam.release-ips` of its `CiliumNode`.
+//! The handshake of node and operator on addresses that go back, where the node has single
+//! addresses (`ipam.mode: crd`): by `status.ipam.release-ips` of its `CiliumNode`.
 //!
 //! ```text
 //!  operator: marked-for-release ──> node: ready-for-release ──> operator: released, out of the pool
@@ -30,7 +30,7 @@ pub enum Release {
     Released,
 }
 
-/// What the document says.
+/// The document's part of the handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The addresses of `spec.ipam.pool`.

@@ -1,5 +1,4 @@
-//! What Towpath reads from Cilium's resources and writes to them, as values: no I/O, no clock, no
-//! client.
+//! Towpath's side of Cilium's resources, read and written, as values: no I/O, no clock, no client.
 //!
 //! * [`creation`]: the `CiliumNode` that a node begins with.
 //! * [`parameters`]: what the node asks of whoever gives it ENIs and addresses.

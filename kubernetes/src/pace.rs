@@ -34,7 +34,7 @@ impl Pace {
     pub const URGENT: Duration = Duration::from_secs(1);
     /// The longest time between two tries while the server refuses.
     pub const SLOWEST: Duration = Duration::from_mins(1);
-    /// How often it is looked whether there is something to write, without any sign of it.
+    /// The time between looks for something to write, without any sign of it.
     pub const LOOK: Duration = Duration::from_mins(1);
 
     /// Writes that are not urgent are this far apart.

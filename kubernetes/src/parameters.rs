@@ -1,5 +1,5 @@
-//! What the node asks of whoever gives it ENIs and addresses: from the agent's settings, and from the
-//! CNI configuration file, whose values count more.
+//! The node's parameters for its operator: from the agent's settings, and from the CNI
+//! configuration file, which takes precedence.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub struct IpamParameters {
     /// Addresses to spare.
     #[serde(skip_serializing_if = "is_zero")]
     pub pre_allocate: u32,
-    /// How many more than those to spare are left alone.
+    /// Number of addresses beyond those to spare that are kept.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_above_watermark: u32,
     /// Tags of the public address that the node is to have.
@@ -96,8 +96,8 @@ pub enum CniError {
 }
 
 impl Parameters {
-    /// Has the sections `eni` and `ipam` of a CNI configuration file, or of the first of our plugins in
-    /// a list, count more. `max-allocate` stands in the settings alone, as in Cilium.
+    /// Gives precedence to the sections `eni` and `ipam` of a CNI configuration file, or of the
+    /// first of our plugins in a list. `max-allocate` stands in the settings alone, as in Cilium.
     ///
     /// # Errors
     /// When it is no JSON, or a section has a field of a wrong type.

@@ -1,4 +1,4 @@
-//! What a node writes into `spec.ipam.pools` of its `CiliumNode`.
+//! The node's part of `spec.ipam.pools` of its `CiliumNode`.
 //!
 //! * `requested` is the node's alone: all of it is written.
 //! * `allocated` of ENIs' pools is the node's alone: its blocks, without those that it gives back.
@@ -20,10 +20,10 @@ use crate::marks::AGENT;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodePools {
-    /// What the node wants.
+    /// The node's demand.
     #[serde(deserialize_with = "nullable")]
     pub requested: Vec<Requested>,
-    /// What it has.
+    /// The node's blocks.
     #[serde(deserialize_with = "nullable")]
     pub allocated: Vec<Allocated>,
 }
@@ -87,10 +87,10 @@ where
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// What the node wants and what it must not lose, of one document.
+/// The node's demand and the blocks that it must not lose, for one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// What the allocator wants and keeps.
+    /// The allocator's demand, and the blocks that it keeps.
     pub wanted: Wanted,
     /// The addresses that somebody has, or had a moment ago.
     pub held: BTreeSet<IpAddr>,
@@ -98,12 +98,12 @@ pub struct Outlook {
     pub on_enis: BTreeSet<String>,
     /// The agent's version, where it gives addresses of claimed blocks alone (`crate::marks`).
     pub agent: Option<String>,
-    /// What there is to say of single addresses, where the node has those (`ipam.mode: crd`).
+    /// The part of single addresses, where the node has those (`ipam.mode: crd`).
     pub flat: Option<FlatOutlook>,
 }
 
 impl Outlook {
-    /// What is to stand in a document that has this; `None` where it does already.
+    /// The new value for a document that has this one; `None` if it is the same.
     #[must_use]
     pub fn next(&self, there: &NodePools) -> Option<NodePools> {
         if self.flat.is_some() {
@@ -116,8 +116,8 @@ impl Outlook {
         (next != *there).then_some(next)
     }
 
-    /// The same where the outlook is of another document than this: what the node has is left to whom it
-    /// comes from.
+    /// The new value where the outlook is of another document: the node's blocks are left to their
+    /// source.
     #[must_use]
     pub fn next_requested(&self, there: &NodePools) -> Option<NodePools> {
         let requested = match &self.flat {

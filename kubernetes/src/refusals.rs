@@ -9,20 +9,21 @@ const OTHERS: &str = "others";
 /// An event that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// What keeps it apart from the others.
+    /// The key that keeps it apart from the others.
     pub problem: String,
     /// The entry, and why it is refused.
     pub message: String,
 }
 
-/// What events were about, and when. Times are since whatever moment, on a clock that does not jump.
+/// The subjects and times of events. Times are since any moment, on a clock that does not jump.
 #[derive(Debug, Default)]
 pub struct Refusals {
     last: BTreeMap<String, Duration>,
 }
 
 impl Refusals {
-    /// How soon an event about an entry that is still refused comes again. Events are kept for an hour.
+    /// The time after which an event about an entry that is still refused is repeated. Events are
+    /// kept for an hour.
     pub const AGAIN: Duration = Duration::from_hours(1);
     /// At most so many entries have an event each; the others have one together.
     pub const NAMED: usize = 10;

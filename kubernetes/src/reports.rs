@@ -37,13 +37,13 @@ impl Subject {
     }
 }
 
-/// What is said of it, in one word (`PoolExhausted`).
+/// The reason of an event, in one word (`PoolExhausted`).
 pub type Reason = &'static str;
 
 /// One event, as it is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What it is about.
+    /// Its subject.
     pub subject: Subject,
     /// Why, in one word.
     pub reason: Reason,
@@ -51,7 +51,7 @@ pub struct Report {
     pub problem: String,
     /// Why, in a sentence: that of the last time.
     pub message: String,
-    /// How often it has happened since the first time.
+    /// Number of times that it happened.
     pub count: u32,
     /// When it happened first.
     pub first: Duration,
@@ -64,17 +64,17 @@ type Key = (Subject, Reason, String);
 #[derive(Debug)]
 struct Entry {
     report: Report,
-    /// How often it had happened when it was written last.
+    /// Number of times at its last write.
     written: u32,
     /// True if the cluster has it.
     is_there: bool,
     /// When it can be written next.
     due: Duration,
-    /// How long after that one the next one can be.
+    /// The minimum time to the next write.
     wait: Duration,
 }
 
-/// What has happened, and when it is written. Times are since whatever moment, on a clock that does not
+/// The reports, and the times of their writes. Times are since any moment, on a clock that does not
 /// jump.
 #[derive(Debug, Default)]
 pub struct Reports {
@@ -94,7 +94,7 @@ impl Reports {
     pub const BURST: usize = 10;
     /// ... within this time.
     pub const WINDOW: Duration = Duration::from_secs(30);
-    /// What has not happened for this long, happens anew.
+    /// The time after which a report that has not recurred is a new one.
     pub const MEMORY: Duration = Duration::from_mins(15);
     /// At most so many are remembered.
     pub const MOST: usize = 512;
@@ -149,7 +149,7 @@ impl Reports {
         oldest.map_or(now, |oldest| *oldest + Self::WINDOW)
     }
 
-    /// What is to be written now, and whether it is there already. It counts as written.
+    /// The report to write now, and true if its event exists already. It counts as written.
     pub fn next(&mut self, now: Duration) -> Option<(Report, bool)> {
         if self.due(now)? > now {
             return None;
@@ -228,7 +228,7 @@ mod tests {
         reports.happened(at(now), about, String::new(), format!("at {now}"));
     }
 
-    /// What is written at a time: name, count and whether it is there already.
+    /// The writes at a time: name, count, and true for an event that exists already.
     fn writes(reports: &mut Reports, now: u64) -> Vec<(String, u32, bool)> {
         let mut all = Vec::new();
         while let Some((report, is_there)) = reports.next(at(now)) {

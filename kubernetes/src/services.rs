@@ -1,4 +1,4 @@
-//! What a cluster's objects tell of the addresses that its service proxy translates on every node.
+//! The addresses that a cluster's service proxy translates on every node, by the cluster's objects.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

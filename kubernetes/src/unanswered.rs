@@ -15,7 +15,7 @@ pub struct Wanting {
     pub family: Family,
     /// The number of addresses that are asked for, in all.
     pub wanted: u64,
-    /// How many the node has been given.
+    /// Number of addresses that the node has.
     pub given: u64,
 }
 
@@ -47,7 +47,7 @@ impl Unanswered {
             .collect();
     }
 
-    /// What nobody answers for too long, and for how long.
+    /// The demands that were unmet for too long, and for how long.
     pub fn overdue(&self, now: Duration) -> impl Iterator<Item = (&Wanting, Duration)> {
         let all = self.waiting.values();
         let aged = all.map(move |(one, since)| (one, now.saturating_sub(*since)));

@@ -75,13 +75,13 @@ pub(super) struct EniSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IpamSpec {
-    /// How many addresses of the default pool the node keeps in store.
+    /// Number of addresses of the default pool that the node keeps in store.
     #[serde(rename = "pre-allocate", deserialize_with = "nullable")]
     pub(super) pre_allocate: i64,
     /// The flat pool that agents before Cilium 1.20 read: address to ENI.
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: BTreeMap<String, PoolEntry>,
-    /// The same of IPv6.
+    /// The IPv6 pool.
     #[serde(rename = "ipv6-pool", deserialize_with = "nullable")]
     pub(super) ipv6_pool: BTreeMap<String, PoolEntry>,
     #[serde(deserialize_with = "nullable")]
@@ -237,11 +237,11 @@ pub(super) struct Entries(pub(super) Vec<(String, Entry)>);
 /// An entry of the ENIs.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// What of it can be read.
+    /// The readable part of it.
     pub(super) eni: Eni,
     /// The fields that are not of their type, by their paths within the entry.
     pub(super) wrong: Vec<Problem>,
-    /// The same of elements of its lists.
+    /// The unreadable elements of its lists.
     pub(super) elements: Vec<Problem>,
 }
 

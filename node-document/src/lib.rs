@@ -21,8 +21,8 @@ pub use self::problem::DocumentError;
 ///
 /// `mark` bounds the ENI numbers: a packet's mark has to carry them.
 ///
-/// What is wrong with an entry costs that entry: it is not ready or not given, and stands among
-/// `refused` with the field's path, its value, and what is allowed.
+/// A bad entry costs only itself: it is not ready or not given, and is listed in `refused` with the
+/// field's path, its value, and the allowed ones.
 ///
 /// # Errors
 /// When the text is no object of the kind, or a part that holds all ENIs is not of its type.

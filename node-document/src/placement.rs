@@ -10,7 +10,7 @@ use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 use loader::intent::{Eni, Node, OtherEni};
 
-/// What placing ENIs rests on beside the document.
+/// The inputs of placing ENIs besides the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     /// The highest number.
@@ -44,8 +44,8 @@ impl Around {
         self.devices.is_some() && self.ifindex(eni).is_none()
     }
 
-    /// Who goes first of ENIs that are in each other's way: who has its number already, then the lower
-    /// index of a device.
+    /// The precedence of ENIs in conflict: one that has its number already, then the lower index of
+    /// a device.
     fn rank<'a>(&self, eni: &'a Eni) -> (bool, bool, Option<u32>, u32, &'a str) {
         let is_new = !self.known.contains_key(&eni.id);
         let ifindex = self.ifindex(eni);
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What placing rests on where these ENIs have devices.
+    /// The inputs of placing where these ENIs have devices.
     fn around(devices: &[(u8, u32)]) -> Around {
         let devices = devices.iter();
         Around {

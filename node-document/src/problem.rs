@@ -1,4 +1,4 @@
-//! What is wrong with a document: all of it, each with its place.
+//! The problems of a document: all of them, each with its place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 use document::ReadError;
 use loader::intent::Problem;
 
-/// How many problems of one document are told in full.
+/// Number of problems of one document that are listed in full.
 const LISTED: usize = 64;
-/// How many problems make up the reason of one ENI.
+/// Number of problems that make up the reason of one ENI.
 const REASONS: usize = 8;
 
 /// A node document cannot be used. Nothing of it is.
@@ -134,7 +134,7 @@ impl Findings {
 mod tests {
     use super::*;
 
-    /// How many characters of a value are repeated in a message.
+    /// Number of characters of a value that a message repeats.
     const VALUE_CHARS: usize = 80;
 
     #[test]

@@ -12,7 +12,7 @@ use loader::intent::Problem;
 
 /// Most fields of one part that are taken out by themselves: each has the part read again.
 const TAKEN_OUT: usize = 64;
-/// How many are taken out with what they are in, before more is taken with each.
+/// Number of fields that are taken out with their parent, before more is taken with each.
 const TAKEN_OUTER: usize = 8;
 /// Fields that the meaning of everything else hangs on.
 const ESSENTIAL: [&str; 8] = [
@@ -114,7 +114,7 @@ fn is_within(path: &str, outer: &str) -> bool {
 #[derive(Default, Deserialize)]
 struct Tree(Raw);
 
-/// What a text is written in.
+/// The notation of a text.
 #[derive(Clone, Copy)]
 enum Notation {
     Json,

@@ -1,4 +1,4 @@
-//! What the commands about the CNI plugin do.
+//! The commands about the CNI plugin.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

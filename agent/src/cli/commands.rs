@@ -1,4 +1,4 @@
-//! What each command does.
+//! The action of each command.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};

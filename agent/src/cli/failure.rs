@@ -1,4 +1,4 @@
-//! How a command fails, and the exit code that says so.
+//! The failure of a command, and its exit code.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What the agent says of its cluster.
+//! The cluster in the agent's status.
 
 use api::types::{ClusterStatus, UnenforcedPolicy};
 use kubernetes::policies::Selected;
@@ -7,12 +7,12 @@ use loader::desired::left_out;
 use crate::actor::Actor;
 use crate::host::kernel::Host;
 
-/// What has to be set where nothing tells the cluster's service CIDRs.
+/// The setting that is needed where the cluster's service CIDRs are unknown.
 const SET_CIDRS: &str = "services.cidrs is empty; allowed: the cluster's service CIDRs (what the API \
     server has as --service-cluster-ip-range), or none";
 
 impl<K: Host> Actor<K> {
-    /// How the node stands to its cluster; nothing where there is none.
+    /// The state of the cluster; none without a cluster.
     pub(crate) fn cluster_status(&self) -> Option<ClusterStatus> {
         let cluster = self.files.cluster()?;
         let source = cluster.services.borrow();
@@ -67,7 +67,7 @@ impl<K: Host> Actor<K> {
         ))
     }
 
-    /// What is wrong with what is known of services.
+    /// The problems with the services' addresses.
     pub(crate) fn services_problems(&self) -> Vec<String> {
         let Some(cluster) = self.files.cluster() else {
             return Vec::new();

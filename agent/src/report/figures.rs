@@ -1,4 +1,4 @@
-//! What the agent counts.
+//! The agent's counters.
 
 use api::ApiError;
 use api::types::ObjectKind;
@@ -12,7 +12,7 @@ use crate::host::kernel::Host;
 use crate::server::Figures;
 
 impl<K: Host> Actor<K> {
-    /// What is counted, as far as that is known without a look at the kernel's configuration.
+    /// The counters that need no look at the kernel's configuration.
     pub(crate) fn figures(&mut self) -> Result<Figures, ApiError> {
         let repairs = self.repairs().by_kind.into_iter();
         let view = &self.pass.view;
@@ -36,7 +36,7 @@ impl<K: Host> Actor<K> {
         })
     }
 
-    /// What others undid and we put back: objects of the plan, and the nftables table.
+    /// Repairs after changes of other software: objects of the plan, and the nftables table.
     pub(crate) fn repairs(&mut self) -> Repairs {
         let mut repairs = self.reconciler.repairs();
         let tables = self.reconciler.kernel().untracked().repairs();
@@ -48,7 +48,7 @@ impl<K: Host> Actor<K> {
     }
 }
 
-/// How many are ready, and how many are not.
+/// Number of those that are ready, and of those that are not.
 fn by_readiness<'a>(all: impl Iterator<Item = &'a Readiness>) -> (u64, u64) {
     all.fold((0, 0), |(ready, others), one| {
         if one.is_ready() {

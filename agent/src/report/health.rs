@@ -1,4 +1,5 @@
-//! How the agent is: one judgement for the status, the probes, `towpath ready`, STATUS and metrics.
+//! The agent's health: one judgement for the status, the probes, `towpath ready`, STATUS and
+//! metrics.
 
 use api::types::{Health, HealthState};
 use api::{ApiError, ErrorCode};
@@ -16,11 +17,11 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) node: Option<&'a str>,
     /// True where new pods can use at least one ENI.
     pub(crate) has_eni: bool,
-    /// What the node waits for besides: pools, service CIDRs, a public address.
+    /// Other things that the node waits for: pools, service CIDRs, a public address.
     pub(crate) waits: Vec<String>,
     /// Pools without an address left. A full node serves its pods.
     pub(crate) exhausted: Vec<String>,
-    /// What else needs a look, and keeps no pod off.
+    /// Other problems, which keep no pod off.
     pub(crate) problems: Vec<String>,
 }
 

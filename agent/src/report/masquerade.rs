@@ -1,4 +1,4 @@
-//! What the agent says of masquerade.
+//! Masquerade in the agent's status.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::host::kernel::Host;
 use crate::server::Reply;
 use crate::sources::follow::Followed;
 
-/// How many networks that are too many are named.
+/// Number of surplus networks that are named.
 const NAMED: usize = 4;
 
 /// A note on the host's networks that the datapath has no room for.
@@ -34,7 +34,7 @@ fn left_out(nets: &[IpNet]) -> Option<String> {
 }
 
 impl<K: Host> Actor<K> {
-    /// What the decision looks at.
+    /// The inputs of the decision.
     pub(crate) fn masquerade(&self) -> MasqueradeStatus {
         let settings = &self.intent.settings.masquerade;
         MasqueradeStatus {
@@ -50,7 +50,7 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// What is worth knowing about pools, files and translation addresses.
+    /// Notes on pools, files and translation addresses.
     pub(crate) fn masquerade_notes(&self) -> Vec<String> {
         let policy = &self.intent.policy;
         let pools = policy.pools.iter().flat_map(|pools| pools.notes());
@@ -166,7 +166,7 @@ fn file<T>(path: Option<&Path>, followed: Option<Followed<T>>) -> Option<FileSta
     })
 }
 
-/// What the reserved ports leave to the host.
+/// The ports that reservations leave to the host.
 pub(crate) fn reserved_ports() -> Option<SysctlStatus> {
     let reserved = netlink::reserved_ports()?;
     let automatic = netlink::automatic_ports();

@@ -1,4 +1,4 @@
-//! What the agent says of itself and the node.
+//! The state of the agent and of the node.
 
 pub(crate) mod bypassed;
 pub(crate) mod cluster;
@@ -35,7 +35,7 @@ use crate::host::kernel::Host;
 use crate::report::health::Snapshot;
 use crate::state::another_machine::another_machine;
 
-/// How many refused fields health tells of; `document.refused` has the others.
+/// Number of refused fields that health names; `document.refused` has all.
 const REFUSED: usize = 8;
 
 impl<K: Host> Actor<K> {
@@ -268,7 +268,7 @@ impl<K: Host> Actor<K> {
         primary.chain(endpoints).collect()
     }
 
-    /// What of the document is refused and is not why an ENI is not ready.
+    /// The refused parts of the document, but for the reasons why an ENI is not ready.
     fn refused_beside(&self, enis: &[EniStatus]) -> Vec<String> {
         let refused = self.intent.node.refused.iter().map(ToString::to_string);
         let reasons: Vec<&str> = enis
@@ -282,7 +282,7 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    /// What the judgement goes by, with problems that a caller has found besides.
+    /// The inputs of the judgement, with further problems that a caller has found.
     pub(crate) fn snapshot(&self, enis: &[EniStatus], problems: Vec<String>) -> Snapshot<'_> {
         let room = self.addresses.room();
         let waits = self.services_missing().into_iter();
@@ -298,7 +298,7 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// What needs a look, and keeps no pod off.
+    /// The problems that keep no pod off.
     fn problems(
         &self,
         enis: &[EniStatus],
@@ -379,7 +379,7 @@ fn other(eni: &OtherEni) -> EniStatus {
     }
 }
 
-/// What is worth knowing about an ENI, and does no harm to pods.
+/// Notes on an ENI that do no harm to pods.
 fn notes(eni: &Eni) -> Vec<String> {
     let own_address = eni.use_primary_address && !eni.number.is_primary();
     let note = "use-primary-address: its own address is a pod's to have, and not on the device";

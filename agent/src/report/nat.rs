@@ -1,4 +1,4 @@
-//! What the sweeper of translated flows is asked and told.
+//! Requests to the sweeper of translated flows, and its state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,7 +55,7 @@ impl<K: Host> Actor<K> {
         self.nat.passed(addresses, self.pass.is_clean());
     }
 
-    /// Has the sweeper answer with its statistics, and adds what the datapath counts.
+    /// Makes the sweeper answer with its statistics, and adds the datapath's counters.
     pub(crate) fn nat_stats(&self, reply: Reply<Box<NatStats>>) {
         let counters = self.reconciler.kernel().counters();
         self.nat.stats(Box::new(move |stats| {
@@ -87,7 +87,7 @@ impl<K: Host> Actor<K> {
         })
     }
 
-    /// How the sweeper is.
+    /// The state of the sweeper.
     pub(crate) fn nat_status(&self) -> NatStatus {
         nat::status(&self.nat.report())
     }
@@ -101,7 +101,7 @@ fn named(endpoint: &Endpoint) -> String {
     }
 }
 
-/// What each count means.
+/// The name and meaning of each count.
 fn meaning(stat: NatStat) -> (&'static str, &'static str) {
     match stat {
         NatStat::Allocated => ("allocated", "Flows that got a port."),
@@ -129,7 +129,7 @@ fn meaning(stat: NatStat) -> (&'static str, &'static str) {
     }
 }
 
-/// What translation counts, as the datapath's other counters are shown. What it counts are flows.
+/// The counters of translation, shown as the datapath's other counters. They count flows.
 pub(crate) fn metrics(counters: &NatCounters) -> Vec<Metric> {
     let of = |(family, name): (Family, &'static str)| {
         NatStat::ALL.map(|stat| {

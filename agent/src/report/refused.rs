@@ -44,7 +44,7 @@ impl<K: Host> Actor<K> {
     }
 }
 
-/// How many entries are refused, by kind.
+/// Number of refused entries by kind.
 pub(crate) fn counts(all: &[Refused]) -> Vec<(RefusedKind, u64)> {
     let mut counts = BTreeMap::from(RefusedKind::ALL.map(|kind| (kind, 0)));
     for refused in all {
@@ -62,7 +62,7 @@ fn of_node(problem: &Problem) -> Refused {
     }
 }
 
-/// What kind of entry of the node document a problem is about.
+/// The kind of the document's entry that a problem concerns.
 fn kind(problem: &Problem) -> RefusedKind {
     let path = &problem.path;
     if path.contains(".addresses[") {

@@ -1,4 +1,4 @@
-//! What network managers leave on the node's ENIs.
+//! Configuration that network managers leave on the node's ENIs.
 
 use std::collections::BTreeSet;
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 /// Largest body that a request may have, in bytes. The largest valid one, those of [`MAX_LIST`] aside,
 /// is below 2 KiB.
 pub(super) const MAX_BODY: usize = 64 * 1024;
-/// The same where a container runtime names everything that it runs.
+/// Largest body of a request in which a container runtime names all that it runs.
 pub(super) const MAX_LIST: usize = 16 << 20;
 
 /// Reads a body that must be one JSON value of type `T`.
@@ -24,7 +24,7 @@ pub(super) async fn read<T: DeserializeOwned>(body: Body, time: Duration) -> Res
     read_up_to(body, time, MAX_BODY).await
 }
 
-/// The same with another limit.
+/// As [`read`], with another limit.
 pub(super) async fn read_up_to<T: DeserializeOwned>(
     body: Body,
     time: Duration,

@@ -1,15 +1,15 @@
-//! What is counted, for metrics.
+//! The counters, for metrics.
 
 use std::collections::BTreeMap;
 
 use api::types::{Metric, NatStatus, ObjectKind, PoolStatus, RefusedKind};
 
-/// What is counted. To find it out takes no look at the kernel but at the datapath's counters.
+/// The counters. They need no look at the kernel but at the datapath's counters.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Whether a pod can be added that asks for nothing special.
+    /// True if a pod without special requests can be added.
     pub is_ready: bool,
-    /// How long the agent has been running, in seconds.
+    /// Seconds since the agent's start.
     pub uptime_seconds: u64,
     /// Endpoints that work, and others.
     pub endpoints: (u64, u64),
@@ -25,9 +25,9 @@ pub struct Figures {
     pub pools: Vec<PoolStatus>,
     /// The datapath's counters.
     pub counters: Vec<Metric>,
-    /// How the sweeper of flows is.
+    /// The state of the sweeper of flows.
     pub nat: NatStatus,
-    /// What the reconciler has done.
+    /// The reconciler's counters.
     pub work: Work,
     /// Objects repaired, by kind.
     pub repairs: BTreeMap<ObjectKind, u64>,
@@ -37,7 +37,7 @@ pub struct Figures {
     pub responses: Vec<(&'static str, u64)>,
 }
 
-/// What the reconciler has done since the agent started.
+/// The reconciler's counters since the agent's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Passes, of all of the node or of some endpoints.

@@ -1,4 +1,4 @@
-//! How a request reaches the one task that owns the node's state.
+//! Commands to the one task that owns the node's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ use crate::server::Figures;
 /// Where the answer to a command goes.
 pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 
-/// What can be asked of the agent.
+/// The commands of the agent.
 #[derive(Debug)]
 pub enum Command {
     /// Attach a pod; the answer comes when its network works.
     AddEndpoint(EndpointRequest, Reply<Attachment>),
     /// Take a pod's attachment away. An unknown owner is success.
     DeleteEndpoint(Owner, Reply<()>),
-    /// How one endpoint is, by a look at the kernel now.
+    /// The state of one endpoint, by a look at the kernel now.
     CheckEndpoint(Owner, Reply<EndpointCheck>),
     /// Take away what a container runtime does not know any more.
     Collect(Collect, Reply<Collected>),
@@ -42,7 +42,7 @@ pub enum Command {
     PodGone(PodRef),
     /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
     Cards(BTreeMap<MacAddr, u32>),
-    /// What of the agent's life needs a look, which no restart of it would mend: pins that are missing.
+    /// Problems that no restart of the agent would cure: missing pins.
     Alive(Reply<Vec<String>>),
     /// True if the node takes pods, as far as addresses are left.
     Ready(Reply<()>),
@@ -50,13 +50,13 @@ pub enum Command {
     Endpoints(Reply<Vec<EndpointStatus>>),
     /// The ENIs.
     Enis(Reply<Vec<EniStatus>>),
-    /// What is ours in the kernel, beside what should be.
+    /// Our objects in the kernel, each with its state.
     Objects(Reply<Vec<OwnedObject>>),
     /// The state of the whole.
     Status(Reply<Box<Status>>),
-    /// What the masquerade decision looks at.
+    /// The inputs of the masquerade decision.
     Masquerade(Reply<Box<MasqueradeStatus>>),
-    /// What becomes of a packet, by the live maps.
+    /// The fate of a packet, by the live maps.
     Explain(Tuple, Reply<Explanation>),
     /// The datapath's counters.
     Metrics(Reply<Vec<Metric>>),
@@ -74,11 +74,11 @@ pub enum Command {
     NatFlows(FlowFilter, Reply<NatFlows>),
     /// Remove the flows that a filter takes.
     NatFlush(FlowFilter, Reply<NatFlushed>),
-    /// What translation does.
+    /// Statistics of translation.
     NatStats(Reply<Box<NatStats>>),
 }
 
-/// What can be asked about addresses.
+/// The commands about addresses.
 #[derive(Debug)]
 pub enum AddressCommand {
     /// Give addresses to an owner that has no endpoint of ours.
@@ -87,7 +87,7 @@ pub enum AddressCommand {
     Claim(Owner, Reply<()>),
     /// Take an owner's addresses back. None are success.
     Release(Owner, Reply<()>),
-    /// Who has what.
+    /// The owners of all addresses.
     List(Reply<Addresses>),
     /// The pools.
     Pools(Reply<Vec<PoolStatus>>),
@@ -120,8 +120,8 @@ pub struct Handle {
 impl Handle {
     /// Commands that may wait before callers are held up.
     pub const QUEUE: usize = 64;
-    /// How long a caller waits for its answer, when nothing else is said. The kernel needs
-    /// milliseconds for what one command asks for.
+    /// The time that a caller waits for its answer by default. The kernel needs milliseconds for
+    /// one command.
     pub const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A handle, and the end at which its commands arrive.
@@ -144,7 +144,7 @@ impl Handle {
     /// Sends a command and waits for its answer.
     ///
     /// # Errors
-    /// What the agent answers; [`ErrorCode::NotReady`] when it is stopping or does not answer.
+    /// The agent's answer; [`ErrorCode::NotReady`] when it is stopping or does not answer.
     pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
         let stopping = || {
             ApiError::new(

@@ -17,7 +17,7 @@ use super::routes;
 use crate::server::connections;
 use crate::server::connections::{Connections, Times};
 
-/// How long to wait before the next try where no connection can be accepted.
+/// The wait before the next try where no connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Bounds on what callers can take up.
@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct ServerLimits {
     /// Connections at a time. Beyond, one that is idle or slow gives way to the next.
     pub connections: usize,
-    /// How long the request's head may take, and its body again.
+    /// The limit of time of a request's head, and again of its body.
     pub request: Duration,
-    /// How long a connection may last.
+    /// The limit of time of a connection.
     pub connection: Duration,
 }
 

@@ -22,28 +22,28 @@ const MAX_INTERFACE: usize = 15;
 /// An endpoint that is asked for: checked in itself, not yet against the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRequest {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace: an absolute path.
     pub netns: PathBuf,
     /// Its addresses: one or two, of different families; none where the agent is to allocate them.
     pub addresses: BTreeSet<IpAddr>,
-    /// What is asked for besides.
+    /// The rest of the request.
     pub ask: Box<Ask>,
 }
 
 /// Addresses that are asked for without an endpoint: checked in itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRequest {
-    /// Whose they are to be.
+    /// Their future owner.
     pub owner: Owner,
     /// Which ones: none, one or two, of different families.
     pub addresses: BTreeSet<IpAddr>,
-    /// What is asked for besides.
+    /// The rest of the request.
     pub ask: Box<Ask>,
 }
 
-/// What a request says beside the addresses.
+/// A request without its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     /// The families to allocate addresses of; empty: those of the configuration.

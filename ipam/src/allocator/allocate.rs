@@ -108,7 +108,7 @@ impl Allocator {
         leases.any(|lease| lease.family() == family)
     }
 
-    /// Whether a pool could give an address of a family now.
+    /// True if a pool could give an address of a family now.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Allocator {
         request.pool.as_deref().unwrap_or(default)
     }
 
-    /// What the owner has already of the family.
+    /// The owner's present lease of the family.
     fn again(&mut self, request: &Request, now: Time) -> Result<Option<Lease>, AllocateError> {
         let family = request.want.family();
         let of_family = |lease: &&Lease| lease.family() == family;
@@ -240,7 +240,7 @@ impl Allocator {
         }
     }
 
-    /// Whether an address can be given.
+    /// Checks that an address can be given.
     fn check(&self, address: IpAddr, pool: Option<&str>) -> Result<(), AllocateError> {
         if let Some(lease) = self.leases.get(&address) {
             return Err(AllocateError::InUse {

@@ -34,7 +34,7 @@ use crate::{Claim, Cooling, Family, Lease, Owner, State, Time};
 #[derive(Clone, Debug)]
 pub struct Allocator {
     settings: Settings,
-    /// What is not lifted yet.
+    /// The barriers that are not lifted yet.
     waiting: BTreeSet<Barrier>,
     announcement: Announcement,
     /// True if anything has been announced yet.
@@ -43,7 +43,7 @@ pub struct Allocator {
     announced: BTreeMap<IpAddr, AnnouncedBlock>,
     /// The devices that are ready.
     ready: BTreeSet<String>,
-    /// The same blocks as they are now.
+    /// The state of each block, by its first address.
     blocks: BTreeMap<IpAddr, Block>,
     index: Index,
     leases: BTreeMap<IpAddr, Lease>,
@@ -54,7 +54,7 @@ pub struct Allocator {
     /// Addresses that were released a short time ago and that cool down no more, also those that
     /// somebody has got since.
     fresh: BTreeMap<IpAddr, Cooling>,
-    /// Who asked in vain.
+    /// Owners whose requests failed.
     waiters: Waiting,
     /// Blocks that were given back and that the node still has.
     released: BTreeSet<IpNet>,
@@ -95,12 +95,12 @@ impl Allocator {
         self.waiting.remove(&barrier);
     }
 
-    /// What is waited for before the first address is given.
+    /// The barriers before the first address is given.
     pub fn waiting(&self) -> impl Iterator<Item = Barrier> {
         self.waiting.iter().copied()
     }
 
-    /// What has to be written down, and given to [`Allocator::restore`] after a restart.
+    /// The state to be saved, and given to [`Allocator::restore`] after a restart.
     #[must_use]
     pub fn state(&self) -> State {
         State {

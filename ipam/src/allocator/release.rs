@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::settings::REST;
 use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
 
-/// What time has done.
+/// The effects of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advanced {
     /// Leases that nobody claimed. Their addresses cool down now.
@@ -65,7 +65,8 @@ impl Allocator {
         leases
     }
 
-    /// What an owner was given is not used, and its pod tries again: until then it waits for as much.
+    /// Notes that an owner did not use its leases and that its pod tries again: until then it waits
+    /// for as much.
     pub fn wait(&mut self, owner: &Owner, pod: Option<&Pod>, leases: &[Lease], now: Time) {
         let until = now.after(self.settings.waiting);
         for lease in leases {
@@ -152,7 +153,7 @@ impl Allocator {
         }
     }
 
-    /// Has addresses be as good as any that have rested; answers how many.
+    /// Ends the cooldown of addresses that is over; returns their number.
     fn ripen(&mut self, now: Time) -> usize {
         let mut ripe = Vec::new();
         for (address, cooling) in &self.fresh {

@@ -9,18 +9,18 @@ use crate::{AllocateError, Claim, Cooling, Lease, Owner, Settings, State, Time};
 /// An endpoint that the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEndpoint {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Its addresses.
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// What a start made of what was written down.
+/// The result of restoring the saved state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The number of leases that are as they were.
     pub kept: usize,
-    /// How many of these wait for their claim: their owners' endpoints were not seen.
+    /// Number of these that wait for their claim: their owners' endpoints were not seen.
     pub unclaimed: usize,
     /// Leases that were not written down, or for somebody else, and that an endpoint has.
     pub adopted: Vec<Lease>,
@@ -62,9 +62,9 @@ pub enum WhyDropped {
 pub struct Conflict {
     /// The address.
     pub address: IpAddr,
-    /// Who has the lease.
+    /// The owner of the lease.
     pub owner: Owner,
-    /// Who has the address without one.
+    /// The owner that has the address without a lease.
     pub other: Owner,
 }
 
@@ -191,7 +191,7 @@ impl Restored {
     }
 }
 
-/// Who has each address.
+/// The owner of each address.
 fn holders<'a>(
     seen: &'a [SeenEndpoint],
     conflicts: &mut Vec<Conflict>,

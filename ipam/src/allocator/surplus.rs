@@ -66,8 +66,8 @@ impl Allocator {
         result
     }
 
-    /// The same with blocks of [plain pools](crate::Announcement::plain) alone, of which none is taken
-    /// back: whoever gives them may have given it to another node by then.
+    /// Gives back blocks of [plain pools](crate::Announcement::plain) alone. None of them is taken
+    /// back: by then, another node may have it.
     pub fn give_back_plain(&mut self) -> Vec<IpNet> {
         let mut released = Vec::new();
         for (pool, family, spare) in self.spare() {
@@ -83,8 +83,8 @@ impl Allocator {
         self.released.iter().copied()
     }
 
-    /// How many addresses of each pool that has blocks are wanted beyond those in use; of none before
-    /// the first address can be given.
+    /// Number of addresses of each pool with blocks that are wanted beyond those in use; none
+    /// before the first address can be given.
     pub(super) fn spare(&self) -> Vec<(String, Family, u64)> {
         if !self.waiting.is_empty() {
             return Vec::new();
@@ -145,7 +145,8 @@ impl Allocator {
         }
     }
 
-    /// How many wait for addresses of a pool and family: pods, and owners of whom no pod is known.
+    /// Number of pods, and of owners without a known pod, that wait for addresses of a pool and
+    /// family.
     #[must_use]
     pub fn waiters(&self) -> BTreeMap<(String, Family), u64> {
         let mut waiters = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What there is to see.
+//! Views of the allocator's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,7 +37,8 @@ impl Allocator {
         leases.filter(|lease| self.block_of(lease.address).is_none())
     }
 
-    /// What delivers an address, and its block. Of an address in no block: the node, and itself.
+    /// The source that delivers an address, and its block. For an address in no block: the node,
+    /// and the address itself.
     #[must_use]
     pub fn whence(&self, address: IpAddr) -> (Source, IpNet) {
         match self.block_of(address) {

@@ -13,7 +13,7 @@ pub use self::rules::{Barred, EdgeRules, WINDOW};
 pub(crate) use self::slots::Slots;
 use crate::{Counts, Family};
 
-/// What delivers a block's packets to the node.
+/// The source that delivers a block's packets to the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -32,7 +32,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// How far a block is in its life. Only a usable block's free addresses are given out.
+/// The phase of a block's life. Only a usable block's free addresses are given out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Life {
@@ -72,7 +72,7 @@ impl fmt::Display for Life {
     }
 }
 
-/// What there is to know of a block.
+/// The view of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BlockView {
@@ -80,9 +80,9 @@ pub struct BlockView {
     pub cidr: IpNet,
     /// Its pool; `None` while that is undecided and no address of it is in use.
     pub pool: Option<String>,
-    /// What delivers it; `None` once it is gone.
+    /// Its source; `None` once that is gone.
     pub source: Option<Source>,
-    /// How far it is in its life.
+    /// The phase of its life.
     pub life: Life,
     /// Its addresses by state.
     pub counts: Counts,

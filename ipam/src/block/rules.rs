@@ -12,8 +12,8 @@ use crate::family::number;
 /// more than anybody could count; no node runs so many pods. Cilium has the same bound.
 pub const WINDOW: u32 = 1 << 16;
 
-/// Whether the first and the last address of a block can be given. Blocks of one or two addresses
-/// give all of them in any case.
+/// Rules for the first and the last address of a block. Blocks of one or two addresses give all of
+/// them in any case.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

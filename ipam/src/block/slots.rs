@@ -89,7 +89,7 @@ pub(crate) struct Slots {
     released: BTreeMap<u32, Time>,
     /// Places that were released until then have rested.
     ripe_until: Time,
-    /// What can be given at all, whoever has it now.
+    /// The addresses that can be given at all, including those in use.
     allowed: Ranges,
     /// Where to look for the next place of which no release is known: behind the one that was given
     /// last, so that one whose pod could not be set up comes last.
@@ -187,7 +187,7 @@ impl Slots {
         }
     }
 
-    /// Has a place be free no more; answers whether it was.
+    /// Takes a place out of the free ones; true if it was free.
     fn remove(&mut self, place: u32) -> bool {
         let released = self.released.get(&place);
         if released.is_some_and(|released| self.rested.remove(&(*released, place))) {

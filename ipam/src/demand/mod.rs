@@ -1,4 +1,4 @@
-//! How many addresses the node asks for.
+//! The number of addresses that the node requests.
 
 mod pre_allocation;
 mod waiting;
@@ -9,7 +9,7 @@ pub use self::pre_allocation::{ParsePreAllocationError, PreAllocation};
 pub(crate) use self::waiting::Waiting;
 use crate::Family;
 
-/// How demand is counted.
+/// The formula of demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// `roundUp(inUse + waiting + preAllocate, preAllocate)`: between one and two times
@@ -21,7 +21,7 @@ pub enum Formula {
 }
 
 impl Formula {
-    /// How many addresses to ask for in all.
+    /// The number of addresses to request in all.
     #[must_use]
     pub fn needed(self, in_use_or_waiting: u64, pre_allocate: u64) -> u64 {
         let sum = in_use_or_waiting.saturating_add(pre_allocate);
@@ -34,6 +34,6 @@ impl Formula {
     }
 }
 
-/// What is asked for: for each pool how many addresses of each family, in all. A pool and family of
-/// which none is wanted is not in it.
+/// Demand: the number of addresses of each family in all, for each pool. A pool and family without
+/// demand is not in it.
 pub type Demand = BTreeMap<String, BTreeMap<Family, u64>>;

@@ -1,4 +1,4 @@
-//! How many addresses of each pool are kept in store.
+//! The number of addresses of each pool to keep in store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,7 @@ pub enum ParsePreAllocationError {
     Number {
         /// The pool.
         pool: String,
-        /// What stands there.
+        /// The value that stands there.
         value: String,
     },
     /// A pool stands twice.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{Family, Owner, Pod, Request, Time};
 
-/// Who waits. A pod is known by its name, because another one of that name takes its place.
+/// A waiting pod or owner. A pod is known by its name, because another one of that name takes its
+/// place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waiter {
     /// A pod and its interface.
@@ -48,8 +49,8 @@ impl Wish {
     }
 }
 
-/// Who waits, for what, and until when that counts. A pod is one of them however many sandboxes its
-/// attempts were made with.
+/// Waiting pods and owners, their requests, and the time until which each counts. A pod counts
+/// once, however many sandboxes its attempts had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     by_waiter: BTreeMap<Waiter, Wish>,

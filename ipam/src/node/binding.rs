@@ -19,7 +19,7 @@ const SECURITY_GROUP_TAGS: &str = "ipam.towpath.dev/security-group-tags";
 pub const POOL_TAG: &str = "ipam.towpath.dev/pool";
 /// Which pods may name the pool in an annotation; it binds nothing.
 pub const RESTRICT: &str = "ipam.towpath.dev/restrict";
-/// What every annotation of ours begins with.
+/// Prefix of our annotations.
 const PREFIX: &str = "ipam.towpath.dev/";
 
 /// Which ENIs a pool is bound to: those that meet everything that is asked here, and those with the tag

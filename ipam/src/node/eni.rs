@@ -1,4 +1,4 @@
-//! What an ENI gives to pods, and what an answer carries of it.
+//! An ENI's blocks for pods, and its part of an answer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv4Net};
 use super::Eni;
 use crate::Family;
 
-/// What an endpoint with an address of an ENI needs to know of it.
+/// The data of an ENI for an endpoint with an address of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EniAddress {
     /// The ENI's id.
@@ -23,11 +23,11 @@ pub struct EniAddress {
     pub subnet: Option<Ipv4Net>,
     /// The VPC's CIDRs, the primary one first.
     pub vpc_cidrs: Vec<IpNet>,
-    /// How the ENI has the address.
+    /// The address's origin on the ENI.
     pub origin: Origin,
 }
 
-/// How an ENI has an address.
+/// The origin of an address on an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// As one of a delegated prefix.
@@ -86,7 +86,7 @@ impl Eni {
         }
     }
 
-    /// What an endpoint with an address of one of its blocks needs to know of it.
+    /// The ENI's data for an endpoint with an address of one of its blocks.
     #[must_use]
     pub fn describe(&self, block: IpNet, address: IpAddr) -> EniAddress {
         let is_prefix = self.prefixes.iter().any(|prefix| prefix.trunc() == block);

@@ -141,7 +141,7 @@ impl Default for Pools {
 pub struct PodsOnEnis<F> {
     /// Facts about pools.
     pub pools: Pools,
-    /// Whether a pool's addresses keep their source; `None` while that is not known.
+    /// True if a pool's addresses keep their source; `None` while that is not known.
     pub skips_masquerade: F,
     /// `plain-pools.native`: the VPC routes the addresses of plain pools, so that they may leave
     /// untranslated.
@@ -157,7 +157,7 @@ impl<F> PodsOnEnis<F> {
         self.plain_is_native || self.masqueraded.contains(&family)
     }
 
-    /// What plain pools can give. Adds to `stuck` what they cannot.
+    /// The families that plain pools can give. Adds to `stuck` those that they cannot.
     fn plain_families(
         &self,
         stuck: &mut BTreeSet<(String, Family)>,
@@ -276,7 +276,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
 pub struct PodsOnPlainPools<F> {
     /// Facts about pools.
     pub pools: Pools,
-    /// Whether a pool's addresses keep their source; `None` while that is not known.
+    /// True if a pool's addresses keep their source; `None` while that is not known.
     pub skips_masquerade: F,
 }
 

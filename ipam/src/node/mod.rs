@@ -15,7 +15,7 @@ pub use self::eni::{EniAddress, Origin};
 pub use self::kinds::{PodsOnEnis, PodsOnPlainPools, Pool, Pools};
 use crate::{EdgeRules, Family};
 
-/// What a `CiliumNode` says of addresses, checked by the caller.
+/// The addresses in a `CiliumNode`, checked by the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePools {
     /// `status.eni.enis`.

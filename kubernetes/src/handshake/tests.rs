@@ -7,8 +7,8 @@ fn address(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 1, n])
 }
 
-/// What stands there, whether a pod has the address, whether it is in the pool; what is to stand there,
-/// and whether the address is kept from pods.
+/// The present value, use by a pod, and membership in the pool; then the wanted value, and true if
+/// the address is kept from pods.
 type Row = (Option<Release>, bool, bool, Option<Release>, bool);
 
 const VECTORS: &[Row] = &[
@@ -105,7 +105,7 @@ fn a_mark_that_is_taken_back_frees_the_address() {
     assert_eq!(handshake.withheld(), &BTreeSet::new());
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 enum Event {
     /// A pod asks for an address.

@@ -74,7 +74,7 @@ fn unusable(eni: &Eni, problem: &Problem) -> OtherEni {
     }
 }
 
-/// What has been given so far, and to which field.
+/// The claims so far, and the field of each.
 #[derive(Default)]
 struct Taken(BTreeMap<IpNet, String>);
 

@@ -26,8 +26,8 @@ pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option
     ))
 }
 
-/// What keeps it from being known whether pods may use an ENI with these tags: a rule that cannot be
-/// read. An ENI that is left alone must not be taken by mistake.
+/// The rule that cannot be read, so that nothing is known of pods' use of an ENI with these tags.
+/// An ENI that is left alone must not be taken by mistake.
 pub(super) fn doubt(
     number: u32,
     tags: &BTreeMap<String, String>,

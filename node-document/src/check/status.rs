@@ -1,11 +1,11 @@
-//! What the operator says of addresses.
+//! The operator's status of addresses.
 
 use loader::intent::StaticAddress;
 
 use crate::fields::{CiliumNode, IpamStatus};
 use crate::problem::Findings;
 
-/// How it is with the public address that `static-ip-tags` ask for.
+/// The state of the public address that `static-ip-tags` request.
 pub(super) fn static_address(doc: &CiliumNode, findings: &mut Findings) -> StaticAddress {
     let assigned = &doc.status.ipam.assigned_static_ip;
     if !assigned.is_empty() {

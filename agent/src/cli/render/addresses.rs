@@ -44,7 +44,7 @@ pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// Who has which address.
+/// The owners of addresses.
 pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
     let mut table = Table::new(["ADDRESS", "POOL", "POLICY", "STATE", "OWNER", "POD", "NOTE"]);
     for lease in &addresses.leases {
@@ -83,7 +83,7 @@ pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
     table.render(paint)
 }
 
-/// How allocation is, in lines of the status.
+/// The state of allocation, in lines of the status.
 pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
     let AllocationStatus {
         enabled,

@@ -1,4 +1,4 @@
-//! How the node stands to its cluster, as text.
+//! The cluster's part of the status, as text.
 
 use api::types::{ClusterStatus, UnenforcedPolicy};
 use terminal::Tone;

@@ -154,7 +154,7 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// What is ours in the kernel.
+/// Our objects in the kernel.
 pub(in crate::cli) fn objects(objects: &[OwnedObject], paint: Paint) -> String {
     let mut table = Table::new(["STATE", "KIND", "SCOPE", "OBJECT"]);
     for object in objects {
@@ -248,7 +248,7 @@ pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// What a clean-up removed.
+/// The objects that a clean-up removed.
 pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
     let CleanUp { objects, failures } = removed;
     if objects.is_empty() && failures.is_empty() {

@@ -1,4 +1,4 @@
-//! What is masqueraded and why, as text.
+//! The masquerade policy and explanations, as text.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use api::types::Verdict;
 use api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward};
 use terminal::{Paint, Table, Tone, one_line};
 
-/// What the decision looks at.
+/// The inputs of the decision.
 pub(in crate::cli) fn masquerade(status: &MasqueradeStatus, paint: Paint) -> String {
     let on = |yes: bool| if yes { "on" } else { "off" };
     let mut out = format!(
@@ -132,7 +132,7 @@ fn pools(status: &MasqueradeStatus, paint: Paint) -> String {
     table.render(paint)
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 pub(in crate::cli) fn explanation(explanation: &Explanation, paint: Paint) -> String {
     let Explanation {
         steps,
@@ -177,7 +177,7 @@ pub(in crate::cli) fn explanation(explanation: &Explanation, paint: Paint) -> St
     out + &table.render(paint)
 }
 
-/// What becomes of a packet, by which ENI and as what, and why.
+/// The fate of a packet, its ENI and source address, and the reason.
 fn outcome(
     verdict: Verdict,
     (eni, snat, port): (Option<EniNumber>, Option<IpAddr>, Option<u16>),

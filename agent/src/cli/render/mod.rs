@@ -1,4 +1,4 @@
-//! What the socket answers, as text for people.
+//! The socket's answers, as text for people.
 
 mod addresses;
 mod cluster;

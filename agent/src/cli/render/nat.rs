@@ -64,7 +64,7 @@ fn translated(flow: &NatFlow) -> String {
     }
 }
 
-/// What a flush came to.
+/// The result of a flush.
 pub(in crate::cli) fn nat_flushed(flushed: NatFlushed) -> String {
     format!("{} flows removed\n", flushed.removed)
 }
@@ -149,7 +149,7 @@ fn sweeper(status: &NatStatus, paint: Paint) -> String {
     out
 }
 
-/// How full the maps are, and the last sweep.
+/// The use of the maps, and the last sweep.
 pub(super) fn summary(status: &NatStatus) -> String {
     let maps = status.maps.iter().map(|map| {
         format!(

@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 
 use super::{Phase, Slot};
 
-/// How long a connection's parts may take.
+/// The limits of time of a connection's parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// The request's head.

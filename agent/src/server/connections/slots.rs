@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// How long a connection stays at least: a client's request is on its way by then, also where very many
-/// clients wait for a CPU.
+/// The minimum life of a connection: by then a client has sent its request, even where many clients
+/// wait for a CPU.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// How far a connection has got.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// The answer leaves; the kernel takes it at once unless the peer does not read.
@@ -22,7 +22,7 @@ pub(super) enum Phase {
     Handling,
 }
 
-/// What is known of each connection.
+/// The state of all connections.
 #[derive(Debug)]
 pub(super) struct Slots<P> {
     limit: usize,

@@ -1,4 +1,4 @@
-//! What a cluster's tools read by HTTP: whether the agent lives, whether it is ready, its metrics.
+//! Probes and metrics by HTTP, for the tools of a cluster.
 //!
 //! Nobody is asked who he is, and nothing can be changed.
 
@@ -27,23 +27,23 @@ use crate::server::{Command, Handle};
 
 /// Connections at a time. Beyond, one that is idle or slow gives way to the next.
 const CONNECTIONS: usize = 128;
-/// How long a connection may take.
+/// The limits of time of a connection.
 const TIMES: Times = Times {
     head: Duration::from_secs(1),
     whole: Duration::from_secs(15),
 };
-/// How long to wait before the next try where no connection can be accepted.
+/// The wait before the next try where no connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long the agent may take to answer anything at all before it counts as stuck.
+/// The time for any answer, after which the agent counts as stuck.
 const LIFE: Duration = Duration::from_secs(10);
-/// What Prometheus takes the text for.
+/// The content type of the text format of Prometheus.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The bound addresses, each with the paths that it serves.
 #[derive(Debug)]
 pub(crate) struct Exposition(Vec<(TcpListener, Paths)>);
 
-/// What an address serves.
+/// The paths that an address serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Paths {
     /// Probes and metrics.
@@ -55,7 +55,7 @@ enum Paths {
 #[derive(Clone)]
 struct Context {
     agent: Handle,
-    /// Who has it asks the agent for figures: one at a time.
+    /// Its holder requests figures from the agent: one at a time.
     turn: Arc<Mutex<()>>,
 }
 
@@ -136,7 +136,7 @@ async fn health(State(context): State<Context>) -> Response {
     }
 }
 
-/// What needs a look of an agent that answers in time; `None` of one that does not.
+/// The problems of an agent that answers in time; `None` for one that does not.
 async fn life(agent: &Handle, limit: Duration) -> Option<Vec<String>> {
     let answer = timeout(limit, agent.ask(Command::Alive)).await.ok()?;
     // One that is stopping need not be killed.

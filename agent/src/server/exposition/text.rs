@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// What a value does over time.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It goes up, and begins anew with the agent, or with what is counted.
@@ -15,9 +15,9 @@ pub(super) enum Kind {
 pub(super) struct Metric {
     /// Its name.
     pub(super) name: &'static str,
-    /// What it does.
+    /// Its kind.
     pub(super) kind: Kind,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub(super) help: &'static str,
     /// Its values, each with its labels.
     pub(super) values: Vec<(Labels, u64)>,
