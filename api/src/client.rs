@@ -24,11 +24,11 @@ use crate::ids::Owner;
 use crate::types::OwnedObject;
 use crate::{ApiError, ErrorBody};
 
-/// How long an answer to a question may take.
+/// The time limit of an answer to a query.
 const FOR_READS: Duration = Duration::from_secs(3);
-/// How long a change may take: longer than the agent takes to answer that it is busy.
+/// The time limit of a change: longer than the agent needs to answer that it is busy.
 const FOR_CHANGES: Duration = Duration::from_secs(35);
-/// How often a connection is tried while the agent's queue of connections is full.
+/// The time between attempts to connect while the agent's queue of connections is full.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Largest answer that is read, in bytes: some thousand times what a full node has to say.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
@@ -41,7 +41,7 @@ pub enum ClientError {
     Unreachable {
         /// The socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The agent refused.
@@ -55,7 +55,7 @@ pub enum ClientError {
     Silent {
         /// The socket.
         socket: PathBuf,
-        /// How long the client waited.
+        /// The time that the client waited.
         after: Duration,
         /// The process, if it can be seen.
         listener: Option<Listener>,
@@ -153,7 +153,7 @@ impl Client {
         self.read("enis").await
     }
 
-    /// What is ours in the kernel, beside what should be.
+    /// Our objects in the kernel, each with its state.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -186,7 +186,7 @@ impl Client {
         self.read("pools").await
     }
 
-    /// Who has which address.
+    /// The owners of addresses.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -202,7 +202,7 @@ impl Client {
         self.read("metrics").await
     }
 
-    /// What the masquerade decision looks at.
+    /// The inputs of the masquerade decision.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -210,7 +210,7 @@ impl Client {
         self.read("masquerade").await
     }
 
-    /// What becomes of a pod's packet, by the live maps.
+    /// The fate of a pod's packet, by the live maps.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -248,7 +248,7 @@ impl Client {
             .await
     }
 
-    /// What translation does.
+    /// Statistics of translation.
     ///
     /// # Errors
     /// See [`ClientError`].

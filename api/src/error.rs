@@ -1,10 +1,10 @@
-//! What the interface answers when it does not do what it was asked.
+//! The interface's answer to a request that it does not carry out.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, for programs. The names are stable.
+/// The kind of the error, for programs. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
@@ -66,8 +66,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Whether the same request can succeed later without anybody changing what is asked for, where
-    /// nothing more is known than the code.
+    /// True if the same request may succeed later, as far as the code alone tells.
     #[must_use]
     pub fn is_temporary(self) -> bool {
         match self {
@@ -105,14 +104,14 @@ impl ErrorCode {
 /// An error as the interface answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiError {
-    /// What went wrong, for programs.
+    /// The kind of the error, for programs.
     pub code: ErrorCode,
-    /// What went wrong, for people: the value, and what is allowed.
+    /// The message for people: the value, and what is allowed.
     pub message: String,
     /// The field of the request that is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Whether asking again later can help.
+    /// True if the same request may succeed later.
     #[serde(default)]
     pub retry: bool,
 }
@@ -128,13 +127,13 @@ impl ApiError {
         }
     }
 
-    /// The same error, for which it is known whether asking again later can help.
+    /// The error with a known value of `retry`.
     #[must_use]
     pub fn temporary(self, retry: bool) -> Self {
         Self { retry, ..self }
     }
 
-    /// The same error with the field that is to blame.
+    /// The error with the field that is to blame.
     #[must_use]
     pub fn at(self, field: impl Into<String>) -> Self {
         Self {

@@ -16,7 +16,7 @@ impl EniNumber {
     /// The primary ENI.
     pub const PRIMARY: Self = Self(0);
 
-    /// Whether this is the primary ENI.
+    /// True for the primary ENI.
     #[must_use]
     pub fn is_primary(self) -> bool {
         self == Self::PRIMARY

@@ -18,8 +18,8 @@ pub struct MacAddr(pub [u8; 6]);
 pub struct ParseMacError(String);
 
 impl MacAddr {
-    /// Whether a device can have it: neither a group address nor all zero (IEEE 802-2014
-    /// section 8.2).
+    /// True if a device can have it: neither a group address nor all zero (IEEE 802-2014 section
+    /// 8.2).
     #[must_use]
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one network namespace from another within a boot.
+/// The identity of a network namespace within a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NetnsId {
@@ -14,7 +14,7 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// Whether it is another one for certain.
+    /// True if it is another one for certain.
     #[must_use]
     pub fn is_other_than(self, other: Self) -> bool {
         match (self.cookie, other.cookie) {

@@ -1,4 +1,4 @@
-//! Who an endpoint belongs to, and what its devices are called because of that.
+//! The owner of an endpoint, and the names of its devices, which follow from it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,12 +23,12 @@ pub struct EndpointId(u64);
 pub struct ParseEndpointIdError(String);
 
 impl EndpointId {
-    /// What every host-side device's name begins with.
+    /// Prefix of the names of host-side devices.
     pub const DEVICE_PREFIX: &'static str = "tow";
     const BITS: u32 = 48;
 
-    /// What stands for the container of an owner of whom only the id is known. No container is
-    /// called so: its id begins with a letter or a digit.
+    /// The container of an owner of which only the id is known. No container is called so: its id
+    /// begins with a letter or a digit.
     const UNKNOWN: &'static str = "?";
 
     /// The owner of an endpoint of whom nothing but the id is known.

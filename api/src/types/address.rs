@@ -21,7 +21,7 @@ use crate::ids::PodRef;
     expecting = "an object with owner"
 )]
 pub struct AskAddresses {
-    /// Whose they are to be.
+    /// Their future owner.
     pub owner: Owner,
     /// Which ones; without any, the agent chooses.
     #[serde(
@@ -48,7 +48,7 @@ pub struct AskAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Leased {
-    /// Whose they are.
+    /// Their owner.
     pub owner: Owner,
     /// The addresses.
     pub addresses: Vec<LeasedAddress>,
@@ -66,7 +66,7 @@ pub struct LeasedAddress {
     pub address: IpAddr,
     /// The pool that it is of.
     pub pool: String,
-    /// Whether packets from it keep their source out of the VPC.
+    /// True if packets from it leave the VPC with their own source.
     pub skip_masquerade: bool,
     /// The ENI that owns it; absent of an address of a plain pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct LeasedAddress {
 pub struct Addresses {
     /// The leases.
     pub leases: Vec<LeaseStatus>,
-    /// What cools down.
+    /// The addresses that cool down.
     pub cooling: Vec<CoolingStatus>,
 }
 
@@ -99,7 +99,7 @@ pub struct Addresses {
 pub struct LeaseStatus {
     /// The address.
     pub address: IpAddr,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pool that it was given from; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,9 +109,9 @@ pub struct LeaseStatus {
     pub policy: Option<String>,
     /// The block that it was given from.
     pub block: IpNet,
-    /// What its owner does with it.
+    /// The owner's use of it.
     pub state: LeaseState,
-    /// Whether its block is gone: no ENI delivers it any more.
+    /// True if its block is gone: no ENI delivers it any more.
     pub orphan: bool,
     /// In how many seconds it is taken back, where nobody has claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct LeaseStatus {
     pub pod: Option<PodRef>,
 }
 
-/// What the owner of a lease does with it.
+/// The use of a lease by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeaseState {
@@ -148,7 +148,7 @@ pub struct CoolingStatus {
     pub pool: Option<String>,
     /// For how many seconds more at least.
     pub seconds: u64,
-    /// Whether flows of its last owner were still there when it was looked at last.
+    /// True if flows of its last owner were still there at the last look.
     pub flows: bool,
     /// Connection tracking's entries that lead to it again after they were removed, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ pub struct PoolStatus {
     pub unavailable: u64,
     /// Addresses that are never given.
     pub excluded: u64,
-    /// How many addresses the node wants in all.
+    /// Number of addresses that the node wants in all.
     pub requested: u64,
     /// The blocks.
     pub blocks: Vec<BlockView>,
@@ -211,16 +211,16 @@ impl fmt::Display for AllocationMode {
     }
 }
 
-/// How allocation is: part of `GET /v1/status`.
+/// The state of allocation: part of `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AllocationStatus {
-    /// Whether the agent allocates addresses (`ipam.enabled`).
+    /// True if the agent allocates addresses (`ipam.enabled`).
     pub enabled: bool,
     /// Where the node's addresses come from.
     #[serde(default)]
     pub mode: AllocationMode,
-    /// What the first address waits for.
+    /// The events that the first address waits for.
     pub waiting: Vec<String>,
     /// The pools, without their blocks.
     pub pools: Vec<PoolStatus>,
@@ -229,7 +229,7 @@ pub struct AllocationStatus {
     pub unanswered: Vec<UnansweredStatus>,
     /// Leases whose blocks are gone.
     pub orphans: Vec<LeaseStatus>,
-    /// What does not hold together.
+    /// Contradictions in the node's documents.
     pub problems: Vec<String>,
 }
 
@@ -241,9 +241,9 @@ pub struct UnansweredStatus {
     pub pool: String,
     /// The family.
     pub family: Family,
-    /// How many addresses are asked for, in all.
+    /// Number of requested addresses in all.
     pub wanted: u64,
-    /// How many the node has been given.
+    /// Number of addresses that the node has.
     pub given: u64,
     /// For how long nothing has come, in seconds.
     pub seconds: u64,

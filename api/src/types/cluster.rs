@@ -1,9 +1,9 @@
-//! How the node stands to its cluster.
+//! The state of the node's cluster.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// How the node stands to its cluster.
+/// The state of the node's cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClusterStatus {
@@ -11,12 +11,12 @@ pub struct ClusterStatus {
     pub configured_services: Vec<IpNet>,
     /// Service CIDRs that the cluster tells.
     pub service_cidrs: Vec<IpNet>,
-    /// How many external and load balancer addresses of Services count as destinations.
+    /// Number of external and load balancer addresses of Services that count as destinations.
     pub service_addresses: usize,
     /// `NetworkPolicy` objects that select pods of the node while `datapath.path` is `direct`, so that
     /// policy engines of netfilter do not see these pods' packets.
     pub unenforced_policies: Vec<UnenforcedPolicy>,
-    /// What is worth knowing.
+    /// Notes.
     pub notes: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::types::Readiness;
     expecting = "an object with owner and netns"
 )]
 pub struct AddEndpoint {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace, as an absolute path.
     pub netns: PathBuf,
@@ -109,7 +109,7 @@ pub struct Allocation {
     /// The pool by whose masquerade policy it leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Whether packets from it keep their source out of the VPC; absent while that is not known.
+    /// True if packets from it leave the VPC with their own source; absent while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_masquerade: Option<bool>,
 }
@@ -118,7 +118,7 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Attachment {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace.
     pub netns: PathBuf,
@@ -151,14 +151,14 @@ pub struct AddressStatus {
     pub policy: Option<String>,
 }
 
-/// How an endpoint is by a fresh look at the kernel: the answer to
-/// `GET /v1/endpoints/{container-id}/{interface}`.
+/// The state of an endpoint by a fresh look at the kernel: the answer to `GET
+/// /v1/endpoints/{container-id}/{interface}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EndpointCheck {
-    /// What the endpoint was made as.
+    /// The endpoint as it was made.
     pub attachment: Attachment,
-    /// What is not as it should be; nothing was repaired.
+    /// The differences from the desired state; nothing was repaired.
     pub problems: Vec<String>,
 }
 
@@ -176,13 +176,13 @@ pub struct Collect {
     pub valid: Vec<Owner>,
 }
 
-/// What a garbage collection did.
+/// The result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Collected {
-    /// Whose endpoints and addresses were taken away.
+    /// Owners whose endpoints and addresses were removed.
     pub removed: Vec<Owner>,
-    /// Whose were kept though the runtime does not know them.
+    /// Owners that were kept though the runtime does not know them.
     pub kept: Vec<Kept>,
     /// The agent's own, which no runtime knows: whoever gives addresses has to leave theirs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -203,7 +203,7 @@ pub struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EndpointStatus {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The pod's network namespace.
     pub netns: PathBuf,
@@ -223,6 +223,6 @@ pub struct EndpointStatus {
     /// namespace is empty where it was not found.
     #[serde(default)]
     pub orphaned: bool,
-    /// Whether it works.
+    /// Its readiness.
     pub readiness: Readiness,
 }

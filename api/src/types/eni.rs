@@ -38,12 +38,12 @@ pub struct EniStatus {
     /// Number of its routing table; none where nothing is set up for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// What the VPC delivers to it for pods.
+    /// The blocks that the VPC delivers to it for pods.
     pub blocks: Vec<IpNet>,
     /// Endpoint addresses that it owns.
     pub addresses_in_use: usize,
-    /// Whether it can be used.
+    /// Its readiness.
     pub readiness: Readiness,
-    /// What is worth knowing about it, and does no harm.
+    /// Notes on it that do no harm.
     pub notes: Vec<String>,
 }

@@ -22,11 +22,11 @@ pub enum Verdict {
     Dropped,
 }
 
-/// What becomes of a packet, and why.
+/// The fate of a packet, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Explanation {
-    /// What was looked at, in the programs' order, and what was found.
+    /// The steps of the decision, in the programs' order, each with its finding.
     pub steps: Vec<Step>,
     /// The fate of the packet.
     pub verdict: Verdict,
@@ -43,14 +43,13 @@ pub struct Explanation {
     /// The port that the outside sees, where the flow is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// What becomes of it after the host's stack, which all packets of the pod take, unless the
-    /// host's rules drop or change it.
+    /// Its fate after the host's stack, which all packets of the pod take, unless the host's rules
+    /// drop or change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Onward>,
 }
 
-/// What becomes of a packet that the host's stack sends on; the fields are those of
-/// [`Explanation`].
+/// The fate of a packet that the host's stack sends on; the fields are those of [`Explanation`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Onward {

@@ -7,6 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct MissingFeature {
     /// Its name.
     pub name: String,
-    /// What follows from the lack.
+    /// The effect of the lack.
     pub consequence: String,
 }

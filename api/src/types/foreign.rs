@@ -11,9 +11,9 @@ pub struct ForeignProgram {
     pub ifindex: u32,
     /// Which packets it sees.
     pub direction: Direction,
-    /// How it is attached.
+    /// Its mechanism.
     pub mechanism: Mechanism,
-    /// What it is: `bpf`, or the kind of another filter, such as `flower`.
+    /// Its kind: `bpf`, or the kind of another filter, such as `flower`.
     pub kind: String,
     /// Its name, where it has one.
     pub name: Option<String>,
@@ -37,7 +37,7 @@ pub enum Position {
     Alone,
 }
 
-/// How programs are attached.
+/// The mechanism by which programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mechanism {

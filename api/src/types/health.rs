@@ -1,10 +1,10 @@
-//! Whether the agent as a whole is well, and why not.
+//! The agent's health, and the reasons.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How the agent is, in one word.
+/// The agent's health, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthState {
@@ -26,11 +26,11 @@ impl fmt::Display for HealthState {
     }
 }
 
-/// How the agent is, and why.
+/// The agent's health, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// In one word.
     pub state: HealthState,
-    /// What stands in the way or needs a look; empty when it is ready.
+    /// The reasons for another state than ready; empty when it is ready.
     pub reasons: Vec<String>,
 }

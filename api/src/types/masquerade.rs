@@ -1,4 +1,4 @@
-//! What is masqueraded, and why.
+//! The masquerade policy, and its reasons.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,20 +7,19 @@ use crate::ids::EniNumber;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// What the decision looks at: the answer to `GET /v1/masquerade`.
+/// The inputs of the decision: the answer to `GET /v1/masquerade`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MasqueradeStatus {
-    /// Whether IPv4 is masqueraded.
+    /// True if IPv4 is masqueraded.
     pub ipv4: bool,
-    /// Whether IPv6 is masqueraded.
+    /// True if IPv6 is masqueraded.
     pub ipv6: bool,
     /// By which ENI masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// What becomes of packets to the instance metadata service: `primary`, `own`,
-    /// `block` or `stack`.
+    /// Treatment of packets to the instance metadata service: `primary`, `own`, `block` or `stack`.
     pub metadata: String,
-    /// Whether only the pool `default` is masqueraded.
+    /// True if only the pool `default` is masqueraded.
     pub only_default_pool: bool,
     /// The pool documents, where the configuration names any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,9 +27,9 @@ pub struct MasqueradeStatus {
     /// The ip-masq-agent file, where it is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_masq_agent: Option<FileStatus>,
-    /// What is worth knowing, and does no harm.
+    /// Notes that do no harm.
     pub notes: Vec<String>,
-    /// What it comes to.
+    /// The policy of its addresses.
     #[serde(flatten)]
     pub view: MasqueradeView,
 }
@@ -41,9 +40,9 @@ pub struct MasqueradeStatus {
 pub struct FileStatus {
     /// Where it is.
     pub path: PathBuf,
-    /// How often good content was read since the start.
+    /// Number of times that good content was read since the start.
     pub generation: u64,
-    /// What is wrong with it now; the last good content stays in force.
+    /// Its present error; the last good content stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -73,11 +72,11 @@ impl ExternalPolicy {
     }
 }
 
-/// What holds for the addresses of a pool, and why.
+/// The policy for the addresses of a pool, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolPolicy {
-    /// Whether packets from it keep their source.
+    /// True if packets from it keep their source.
     pub skip_masquerade: bool,
     /// Why.
     pub why: String,
@@ -119,7 +118,7 @@ pub struct ExemptCidr {
 pub struct PoolView {
     /// Its name.
     pub name: String,
-    /// What holds for it; none while that is not known: then each address keeps what it had.
+    /// Its policy; none while that is not known: then each address keeps its former one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PoolPolicy>,
     /// The CIDRs of it that the node document allocates to this node.

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct Metric {
     /// The program that counts.
     pub program: String,
-    /// What became of the packets: the name of a verdict or of a drop reason.
+    /// The outcome of the packets: the name of a verdict or of a drop reason.
     pub outcome: String,
-    /// Whether they were dropped.
+    /// True if they were dropped.
     pub drop: bool,
     /// Packets; a GSO packet counts once.
     pub packets: u64,
     /// Bytes, Ethernet headers included.
     pub bytes: u64,
-    /// What the outcome means.
+    /// The meaning of the outcome.
     pub meaning: String,
 }

@@ -1,4 +1,4 @@
-//! What goes over the socket. Field names are in kebab case, as in the node document.
+//! The messages of the socket. Field names are in kebab case, as in the node document.
 
 mod address;
 mod cluster;

@@ -13,18 +13,18 @@ pub struct FlowFilter {
     /// The inside address: a pod's, or for the host's flows the translation address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<IpAddr>,
-    /// Who it speaks with.
+    /// Its remote address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<IpAddr>,
     /// The protocol: `tcp`, `udp`, `icmp`, `icmpv6`, `sctp` or a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Whether all flows are meant, which a flush has to say.
+    /// True if all flows are meant, which a flush has to say.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }
 
-/// Whose a flow is.
+/// The kind of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowKind {
@@ -63,7 +63,7 @@ impl FlowKind {
 pub struct NatFlows {
     /// The flows, no more than [`Self::MAX`].
     pub flows: Vec<NatFlow>,
-    /// How many there are.
+    /// Their number.
     pub total: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct NatFlow {
     pub family: String,
     /// The protocol's name, or its number.
     pub protocol: String,
-    /// Whose it is.
+    /// Its owner.
     pub kind: FlowKind,
     /// The inside address.
     pub pod: IpAddr,
@@ -96,11 +96,11 @@ pub struct NatFlow {
     /// The port that the outside sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translated_port: Option<u16>,
-    /// Who it speaks with.
+    /// Its remote address.
     pub remote: IpAddr,
     /// The remote's port; 0 for an ICMP query.
     pub remote_port: u16,
-    /// How far it has come: `opening`, `established`, `closing` or `closed`.
+    /// Its phase: `opening`, `established`, `closing` or `closed`.
     pub phase: String,
     /// Since when it has been idle, in seconds; one second exact.
     pub idle_seconds: u64,
@@ -108,7 +108,7 @@ pub struct NatFlow {
     pub expires_seconds: u64,
 }
 
-/// What a flush came to.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatFlushed {
@@ -116,7 +116,7 @@ pub struct NatFlushed {
     pub removed: u64,
 }
 
-/// What translation does.
+/// Statistics of translation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatStats {
@@ -132,7 +132,7 @@ pub struct NatStats {
     pub sweeper: NatStatus,
 }
 
-/// What translation has done in a family.
+/// Counters of translation in a family.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatFamily {
@@ -174,11 +174,11 @@ pub struct Tries {
 pub struct FlowCount {
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whose they are.
+    /// Their owner.
     pub kind: FlowKind,
-    /// How far they have come.
+    /// Their phase.
     pub phase: String,
-    /// How many there are.
+    /// Their number.
     pub flows: u64,
 }
 
@@ -200,7 +200,7 @@ pub struct DestinationUse {
     pub percent: f64,
 }
 
-/// How the sweeper of translated flows is.
+/// The state of the sweeper of translated flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatStatus {
@@ -219,12 +219,12 @@ pub struct NatStatus {
     /// The last sweep; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sweep: Option<LastSweep>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// How full a map is.
+/// The use of a map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MapUse {
@@ -242,14 +242,14 @@ pub struct MapUse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LastSweep {
-    /// How long ago it ended, in seconds.
+    /// Seconds since its end.
     pub seconds_ago: u64,
-    /// How long it took, in milliseconds.
+    /// Its duration, in milliseconds.
     pub took_ms: u64,
     /// Flows that it removed.
     pub removed: u64,
     /// Translated flows that policy would not translate any more.
     pub exempt: u64,
-    /// Whether room was short.
+    /// True if room was short.
     pub under_pressure: bool,
 }

@@ -30,7 +30,7 @@ pub enum ObjectKind {
     NetfilterTable,
 }
 
-/// How an object stands to what should be.
+/// The state of an object as against the desired one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectState {
@@ -45,12 +45,12 @@ pub enum ObjectState {
 /// One object of ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OwnedObject {
-    /// What kind of object it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// The object, in the words that `ip rule` and `ip route` use.
     pub object: String,
-    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
+    /// Its scope: `node`, `eni 1`, `endpoint 0123456789ab`.
     pub scope: String,
-    /// How it stands to what should be.
+    /// Its state as against the desired one.
     pub state: ObjectState,
 }

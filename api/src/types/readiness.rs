@@ -1,8 +1,8 @@
-//! Whether a part of the node works, or why not.
+//! Readiness of a part of the node, or the reason why it is not ready.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether something can be used.
+/// Readiness of a part of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Readiness {
@@ -28,7 +28,7 @@ impl Readiness {
         }
     }
 
-    /// Whether it can be used.
+    /// True if it can be used.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         *self == Self::Ready

@@ -17,19 +17,19 @@ use crate::types::{ForeignProgram, MissingFeature};
 pub struct Status {
     /// The agent's version.
     pub version: String,
-    /// How long it has been running, in seconds.
+    /// Seconds since its start.
     pub uptime_seconds: u64,
-    /// How it is.
+    /// Its health.
     pub health: Health,
     /// The node document.
     pub document: DocumentStatus,
-    /// What users may not have meant when they configured the agent.
+    /// Settings of the agent that users may not have meant.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// What is worth knowing about masquerade; the whole of it is `GET /v1/masquerade`.
+    /// Notes on masquerade; the whole of it is `GET /v1/masquerade`.
     #[serde(default)]
     pub masquerade_notes: Vec<String>,
-    /// How addresses are allocated; the whole of it is `GET /v1/pools` and `GET /v1/addresses`.
+    /// The state of allocation; the whole of it is `GET /v1/pools` and `GET /v1/addresses`.
     #[serde(default)]
     pub allocation: AllocationStatus,
     /// The ENIs.
@@ -38,7 +38,7 @@ pub struct Status {
     pub endpoints: usize,
     /// Of these, the ones that do not work: owner and reason.
     pub endpoints_not_ready: BTreeMap<String, String>,
-    /// What is to know of endpoints that work: owner and note.
+    /// Notes on endpoints that work: owner and note.
     #[serde(default)]
     pub endpoint_notes: BTreeMap<String, String>,
     /// The eBPF side.
@@ -48,22 +48,22 @@ pub struct Status {
     /// Flows of the host's service NAT.
     #[serde(default)]
     pub service_nat: ServiceNatStatus,
-    /// What network managers left on ENIs. Shown, never touched; none of it makes the node less
-    /// ready by itself.
+    /// Configuration that network managers left on ENIs. Shown, never touched; none of it makes the
+    /// node less ready by itself.
     #[serde(default)]
     pub traces: Vec<Trace>,
     /// Rules of netfilter that packets of the direct path do not meet, though they name pods, their
     /// devices or the metadata service, or clamp the MSS; each with the remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bypassed_rules: Vec<String>,
-    /// What other CNIs left behind. Shown, never touched.
+    /// Leftovers of other CNIs. Shown, never touched.
     pub leftovers: Vec<String>,
-    /// How the node stands to its cluster, where it is in one.
+    /// The state of the cluster, if the node is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
     /// Sysctls that concern us.
     pub sysctls: Vec<SysctlStatus>,
-    /// What was repaired since the agent started.
+    /// The repairs since the agent's start.
     pub repairs: Repairs,
     /// Records of endpoints that could not be read, and where they are now.
     pub corrupt_records: Vec<PathBuf>,
@@ -78,14 +78,14 @@ pub struct DocumentStatus {
     /// Name of the node, once a good document was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How many good documents were read since the start.
+    /// Number of good documents that were read since the start.
     pub generation: u64,
-    /// What is wrong with the newest one; the last good one stays in force.
+    /// The error of the newest one; the last good one stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Fields of it that are not followed, and why.
     pub notes: Vec<String>,
-    /// What of it is refused, while the rest holds: the field, its value, what is allowed.
+    /// The refused parts, while the rest is in force: the field, its value, the allowed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
 }
@@ -97,34 +97,34 @@ pub struct DatapathStatus {
     /// The way that pod traffic takes (`datapath.path`).
     #[serde(default)]
     pub path: PathMode,
-    /// What the kernel was found to have, by name.
+    /// The kernel's features, by name.
     pub features: BTreeMap<String, Value>,
-    /// What it lacks of what we use, and what follows from that.
+    /// The features that it lacks, each with its effect.
     #[serde(default)]
     pub missing_features: Vec<MissingFeature>,
     /// Programs of others on our hooks.
     pub foreign_programs: Vec<ForeignProgram>,
 }
 
-/// Whether flows of the host's service NAT are noted, so that both directions take its stack.
+/// The recording of flows of the host's service NAT, so that both directions take its stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ServiceNatStatus {
     /// The setting.
     pub mode: ServiceNat,
-    /// Whether they are.
+    /// True if flows are recorded.
     pub notes: bool,
-    /// What was seen of service NAT, where the setting has it looked for.
+    /// The findings of service NAT, if the setting is `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
     /// Number of flows that are cut off because none is noted: NAT has changed their addresses, a pod is in
     /// them, and connection tracking has seen no answer. Nothing where they are noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
-    /// What does not work for want of a setting.
+    /// The effect of a missing setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -137,12 +137,12 @@ pub struct SysctlStatus {
     pub name: String,
     /// The value that takes effect.
     pub effective: String,
-    /// What the value does, when it does something.
+    /// The effect of the value, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
-/// What was repaired since the agent started.
+/// The repairs since the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Repairs {
@@ -157,13 +157,13 @@ pub struct Repairs {
 /// An object that somebody else keeps changing back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairWar {
-    /// What kind of object it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// The object, in words.
     pub object: String,
     /// Repairs of it within the last minute.
     pub count: usize,
-    /// Who the other owner may be, and what to do about it.
+    /// The other owner, as far as it can be guessed, and the remedy.
     pub hint: String,
 }
 
@@ -178,15 +178,15 @@ pub enum PathMode {
     Stack,
 }
 
-/// Whether the host translates what services are asked.
+/// The setting of the host's service NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceNat {
-    /// As soon as rules are seen that do, and until the agent ends.
+    /// On as soon as rules for it are seen, and until the agent ends.
     #[default]
     Auto,
-    /// It does.
+    /// The host does service NAT.
     On,
-    /// It does not.
+    /// The host does none.
     Off,
 }

@@ -1,10 +1,10 @@
-//! What network managers leave on ENIs.
+//! Configuration that network managers leave on ENIs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::EniNumber;
 
-/// What kind of trace it is.
+/// The kind of trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceKind {
@@ -27,7 +27,7 @@ pub enum TraceKind {
 }
 
 impl TraceKind {
-    /// What it does, and what to do.
+    /// Its effect, and the remedy.
     #[must_use]
     pub fn hint(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ pub struct Trace {
     pub eni: EniNumber,
     /// The device that it is on.
     pub device: String,
-    /// What kind of trace it is.
+    /// The kind of trace.
     pub kind: TraceKind,
     /// The object, in the words that `ip` uses.
     pub object: String,
-    /// Who made a route or rule, as the kernel knows it: `dhcp`, `ra`, `kernel`, `static` …
+    /// The maker of a route or rule, as the kernel knows it: `dhcp`, `ra`, `kernel`, `static` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// What it does, and what to do.
+    /// Its effect, and the remedy.
     pub hint: String,
 }
