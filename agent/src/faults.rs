@@ -208,7 +208,7 @@ mod armed {
     #[derive(Debug)]
     pub(super) struct Written {
         path: PathBuf,
-        /// What it said last.
+        /// The last text, and its meaning.
         seen: Mutex<(String, Option<Fault>)>,
     }
 
@@ -220,8 +220,8 @@ mod armed {
             }
         }
 
-        /// Whether this visit is the last one. A text that names no point is no reason to go on
-        /// as if nothing were asked for.
+        /// True if this visit is the last one. A text that names no point is no reason to go on as
+        /// if nothing were asked for.
         pub(super) fn visit(&self, point: Point) -> bool {
             let Ok(text) = fs::read_to_string(&self.path) else {
                 return false;
@@ -265,7 +265,7 @@ mod armed {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }
 
-        /// Whether this visit is the last one.
+        /// True if this visit is the last one.
         pub(super) fn visit(&self, point: Point) -> bool {
             self.covers(point) && self.left.fetch_sub(1, Ordering::Relaxed) == 1
         }

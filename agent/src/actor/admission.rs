@@ -1,4 +1,4 @@
-//! Whether the node can have an endpoint, and what is answered when it has.
+//! Admission of an endpoint, and the answer to its request.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,17 +20,17 @@ use crate::server::{Ask, EndpointRequest};
 
 /// The node, as far as it decides about a request.
 pub(crate) struct Admission<'a> {
-    /// What the node should be.
+    /// The intended state of the node.
     pub(crate) intent: &'a Intent,
-    /// What the node is.
+    /// The observed state of the node.
     pub(crate) view: &'a View,
     /// MTU that the configuration asks for, in bytes.
     pub(crate) mtu: Option<u32>,
-    /// What the kernel showed last.
+    /// The last observation of the kernel.
     pub(crate) facts: &'a Facts,
 }
 
-/// What is to be done about a request.
+/// The decision on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The owner has just this endpoint.

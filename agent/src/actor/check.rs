@@ -1,4 +1,4 @@
-//! How one endpoint is, by a fresh look at the kernel, and whether the node takes pods.
+//! The state of one endpoint by a fresh look at the kernel, and the node's readiness for pods.
 
 use api::ids::{EndpointId, Owner};
 use api::types::EndpointCheck;

@@ -60,7 +60,7 @@ pub(crate) struct Actor<K> {
     /// MTU of pods that the configuration asks for, in bytes.
     pub(crate) mtu: Option<u32>,
     pub(crate) store: Store,
-    /// Who has which address.
+    /// The owners of addresses.
     pub(crate) addresses: Addresses,
     /// The ENIs' numbers and last good forms.
     pub(crate) numbering: Numbering,
@@ -73,18 +73,18 @@ pub(crate) struct Actor<K> {
     /// Why a record that somebody removed could not be written again.
     pub(crate) unsaved: Option<String>,
     pub(crate) pass: Pass,
-    /// Whether endpoints were added or deleted since that pass.
+    /// True if endpoints were added or deleted since that pass.
     pub(crate) is_outdated: bool,
-    /// What the kernel was seen to have a moment ago, for the pass that follows at once.
+    /// An observation of a moment ago, for the pass that follows at once.
     pub(crate) seen: Option<Observed>,
     /// The device that each ENI was seen on last.
     pub(crate) last_devices: BTreeMap<EniNumber, u32>,
     pub(crate) started: Instant,
-    /// What passes have come to.
+    /// Counters of passes.
     pub(crate) work: Work,
     /// The sweeper of translated flows.
     pub(crate) nat: nat::Handle,
-    /// What there is to tell people of the cluster.
+    /// Messages about the cluster, for the status.
     pub(crate) remarks: Remarks,
     /// The rules of netfilter that name something.
     pub(crate) bypassed: Bypassed,
@@ -92,7 +92,7 @@ pub(crate) struct Actor<K> {
     pub(crate) detours: Detours,
     /// Flows that are cut off for want of notes.
     pub(crate) missed: Missed,
-    /// What users may not have meant when they configured the agent.
+    /// Settings of the agent that users may not have meant.
     pub(crate) warnings: Vec<String>,
     /// The way to have the writer look.
     pub(crate) signals: Arc<Signals>,
@@ -101,7 +101,7 @@ pub(crate) struct Actor<K> {
     folders: [Stamp; 2],
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
-    /// Whether the kernel refused the last subscription to its events, which was logged then.
+    /// True if the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
 }
 

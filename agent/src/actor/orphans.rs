@@ -71,13 +71,13 @@ impl<K: Host> Actor<K> {
         self.intent.endpoints.insert(orphan.id(), orphan);
     }
 
-    /// How many endpoints have no record.
+    /// Number of endpoints without a record.
     pub(crate) fn orphans(&self) -> usize {
         let endpoints = self.intent.endpoints.values();
         endpoints.filter(|endpoint| endpoint.is_orphan()).count()
     }
 
-    /// What is wrong with what has to outlive the agent: records and pins.
+    /// The problems of the state that has to outlive the agent: records and pins.
     pub(crate) fn record_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let orphans = self.orphans();

@@ -5,12 +5,12 @@ use std::time::Duration;
 use loader::netlink::Change;
 use tokio::time::Instant;
 
-/// How long to wait for more events after the first one: they come in groups.
+/// The wait for more events after the first one: they come in groups.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Least time from the end of one pass to the start of the next, whatever happens.
 const REST: Duration = Duration::from_millis(50);
-/// The same in multiples of the time that the pass took: while changes do not end, what asks the agent
-/// has it for itself for most of the time.
+/// The rest after a pass, in multiples of its duration: while changes do not end, callers have the
+/// agent for most of the time.
 const REST_SHARE: u32 = 4;
 /// A glance follows the last look after this time: what has no event (a TCX detach, a lost pin, most
 /// sysctls) is to heal within a second. It is also the time to the next pass after one that left something

@@ -143,7 +143,7 @@ impl<K: Host> Actor<K> {
         self.pacer.event(Timer::now(), Change::Own);
     }
 
-    /// Has the last pass be one that knows of every endpoint.
+    /// Runs a pass unless the last one knows of every endpoint.
     pub(crate) async fn update(&mut self) {
         if self.is_outdated {
             self.run_pass().await;

@@ -18,7 +18,7 @@ use loader::stamp::Stamp;
 /// Version of the files.
 const VERSION: u32 = 1;
 
-/// What whoever carries out deletes holds locked, in their folder (`docs/guide/cni.md`).
+/// The lock of the process that carries out deletes, in their folder (`docs/guide/cni.md`).
 const LOCK: &str = ".lock";
 
 /// A file that says what to delete, and whose.
@@ -58,7 +58,7 @@ impl Pending {
         &self.bad
     }
 
-    /// What there is to do: files and owners. A folder that is not there has nothing.
+    /// The deletes to carry out: files and owners. A missing folder has none.
     fn read(&mut self) -> Result<Vec<Left>> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,

@@ -21,7 +21,7 @@ pub(crate) struct PolicyFiles {
     used: UsedPools,
 }
 
-/// What a cluster tells.
+/// The sources that only a cluster has.
 #[derive(Debug)]
 pub(crate) struct OfCluster {
     /// The services' addresses.
@@ -44,7 +44,7 @@ impl PolicyFiles {
         }
     }
 
-    /// The same with the pools of a cluster, and what else it tells.
+    /// Follows the files, with the pools and the other sources of a cluster.
     pub(crate) fn follow_cluster(
         settings: &MasqueradeSettings,
         (pools, used): (watch::Receiver<Followed<Pools>>, UsedPools),
@@ -74,7 +74,7 @@ impl PolicyFiles {
         }
     }
 
-    /// What is known of the cluster's services.
+    /// The known addresses of the cluster's services.
     pub(crate) fn services(&mut self) -> ClusterServices {
         let cluster = self.cluster.as_mut();
         cluster.map_or_else(ClusterServices::none, |cluster| {
@@ -82,7 +82,7 @@ impl PolicyFiles {
         })
     }
 
-    /// What the cluster tells; nothing where there is none.
+    /// The cluster's sources; none without a cluster.
     pub(crate) fn cluster(&self) -> Option<&OfCluster> {
         self.cluster.as_ref()
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Command, Handle};
 
-/// How often it is looked.
+/// The time between looks.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The task.
@@ -22,7 +22,7 @@ pub(super) struct Condition {
     pub(super) client: Client,
     /// The Node's name.
     pub(super) node: String,
-    /// Who knows the pools.
+    /// The agent, which knows the pools.
     pub(super) agent: Handle,
 }
 

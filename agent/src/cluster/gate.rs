@@ -1,5 +1,5 @@
-//! What commands pass on their way to the actor: a pod that is to be added gets its pool here, because
-//! that may need the API server, and the actor waits for nobody.
+//! The gate for commands on their way to the actor: a pod that is added gets its pool here. That
+//! may need the API server, and the actor never waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -25,17 +25,17 @@ type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
 
 /// A request for addresses.
 trait Asks: Send + Sync {
-    /// What is answered.
+    /// The answer.
     type Answer: Send;
 
-    /// Whose they are to be.
+    /// Their future owner.
     fn owner(&self) -> &Owner;
     /// Those that are asked for by themselves.
     fn addresses(&self) -> &BTreeSet<IpAddr>;
-    /// What is asked for besides.
+    /// The rest of the request.
     fn ask(&self) -> &Ask;
     fn ask_mut(&mut self) -> &mut Ask;
-    /// What the actor is told.
+    /// The command for the actor.
     fn command(self, reply: Reply<Self::Answer>) -> Command;
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Gate {
 /// Why a pod gets no addresses.
 struct Refusal {
     error: ApiError,
-    /// What is told of the pod in the cluster, if anything.
+    /// The reason of an event of the pod, if there is one.
     reason: Option<&'static str>,
 }
 
@@ -138,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// Has commands pass the gate; what comes out at its other end.
+    /// Sends commands through the gate; returns those that it lets pass.
     pub(crate) fn guard(self, mut commands: mpsc::Receiver<Command>) -> mpsc::Receiver<Command> {
         let (sender, receiver) = mpsc::channel(crate::server::Handle::QUEUE);
         tokio::spawn(async move {
@@ -186,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// Has the pool of somebody's addresses be chosen.
+    /// Starts the selection of a pool for an owner's addresses.
     async fn begin<R: Asks + 'static>(
         &self,
         request: R,

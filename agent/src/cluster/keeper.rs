@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::state::kept::Kept;
 
-/// How long changes are collected: pods come in bursts.
+/// The time in which changes are collected: pods come in bursts.
 const COLLECT: Duration = Duration::from_secs(1);
 
 /// Where objects of a kind are kept, and when that is due.

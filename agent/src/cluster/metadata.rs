@@ -1,4 +1,4 @@
-//! What is known of this node's pods and of all namespaces: labels, and the annotations that choose
+//! Metadata of this node's pods and of all namespaces: labels, and the annotations that choose
 //! pools. It is followed, so that pods can be added while the API server is away.
 
 use std::collections::{BTreeSet, HashMap};
@@ -61,7 +61,7 @@ pub(super) enum Unknown {
         cause::chain(error)
     )]
     Unreachable {
-        /// What was looked for.
+        /// The object that was looked for.
         what: String,
         /// Why there is no answer.
         error: kube::Error,
@@ -96,7 +96,7 @@ impl Metadatas {
         }
     }
 
-    /// What is known without being followed.
+    /// Metadata without a watch.
     #[cfg(test)]
     pub(super) fn fixed(client: Client, pods: &[Metadata], namespaces: &[Metadata]) -> Self {
         let known = |all: &[Metadata]| Objects {
@@ -158,7 +158,7 @@ impl Metadatas {
     }
 }
 
-/// What the server says, or else what was kept; true in that case.
+/// The server's answer, or else the kept one; true in that case.
 fn or_kept(
     asked: Result<Metadata, Unknown>,
     kept: Option<Metadata>,
@@ -176,7 +176,7 @@ fn keyed(all: Vec<Metadata>) -> Known {
     Arc::new(Mutex::new(all.collect()))
 }
 
-/// Whether it is of the pod that the runtime means, and not of another one of that name.
+/// True if it belongs to the pod that the runtime means, and not to another one of that name.
 fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
     let Some(uid) = &pod.uid else { return true };
     let is_static = || {
@@ -213,7 +213,7 @@ async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Met
     }
 }
 
-/// What is kept of an object.
+/// The part of an object that is kept.
 fn kept(metadata: ObjectMeta) -> Metadata {
     let is_kept = |key: &String| key.starts_with(OURS) || STATIC.contains(&key.as_str());
     let annotations = metadata.annotations.unwrap_or_default().into_iter();
@@ -286,7 +286,7 @@ fn follow(
     objects
 }
 
-/// What comes of an event.
+/// The effect of an event.
 #[derive(Debug, Default)]
 struct Taken {
     /// Those that are no more, or have been replaced by others of their names.

@@ -51,7 +51,7 @@ use crate::sources::node::{Kept, NodeSource};
 use crate::sources::used_pools::UsedPools;
 use crate::state::kept::{Server, Subject};
 
-/// What names the pool objects where a path is shown.
+/// The name of pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
 
 /// Asks the actor what the node wants, of the document of a generation; it answers nothing while it has
@@ -62,7 +62,7 @@ pub(crate) struct AskOutlook {
     pub(crate) reply: oneshot::Sender<Option<Outlook>>,
 }
 
-/// What tells the writer that there may be something to write.
+/// The signals for the writer that there may be something to write.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     /// An outlook may be another one than the last: the actor says so.
@@ -75,11 +75,11 @@ pub(crate) struct Signals {
     attached: Notify,
 }
 
-/// What the rest of the agent takes from here.
+/// The parts of a cluster that the rest of the agent uses.
 pub(crate) struct Cluster {
     /// The node's document.
     pub(crate) node: watch::Receiver<NodeSource>,
-    /// What it is called where a path is shown.
+    /// Its name where a path is shown.
     pub(crate) document: PathBuf,
     /// The pools.
     pub(crate) pools: watch::Receiver<Followed<Pools>>,
@@ -91,13 +91,13 @@ pub(crate) struct Cluster {
     pub(crate) unenforced: Option<watch::Receiver<Unenforced>>,
     /// Why the Node may still keep pods off.
     pub(crate) keeps_off: watch::Receiver<Option<String>>,
-    /// What the writer asks.
+    /// The writer's queries.
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
-    /// What commands pass before the actor sees them.
+    /// The gate that commands pass before the actor.
     pub(crate) gate: Gate,
     /// The way to have the writer look.
     pub(crate) signals: Arc<Signals>,
-    /// What there is to tell people.
+    /// Messages for people.
     pub(crate) remarks: Remarks,
 }
 
@@ -257,7 +257,7 @@ fn reporter(node: &str) -> Reporter {
     }
 }
 
-/// What the node asks of whoever gives it addresses: the settings, and the CNI configuration file.
+/// The node's parameters for its operator: the settings, and the CNI configuration file.
 fn parameters(section: &KubernetesSection) -> Result<Parameters> {
     let parameters = section.parameters();
     let Some(path) = &section.cni_configuration else {

@@ -18,14 +18,14 @@ use super::Signals;
 use super::metadata::Metadatas;
 use crate::server::{Command, Handle};
 
-/// How long changes gather.
+/// The time in which changes are collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// How often it is looked without any sign of a change.
+/// The time between looks without any sign of a change.
 const LOOK: Duration = Duration::from_mins(1);
 /// Most pods that an event names.
 const NAMED: usize = 5;
 
-/// What is known of policies that nobody may enforce.
+/// Network policies that perhaps no software enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unenforced {
     /// Those that select pods of this node.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::server::{Command, Handle, IngressCommand};
 
-/// How often it is looked.
+/// The time between looks.
 const LOOK: Duration = Duration::from_secs(5);
 const REFUSED: &str = "RefusedEntry";
 const BYPASSED: &str = "RuleBypassed";

@@ -1,5 +1,4 @@
-//! What the cluster tells of its services: their CIDRs, and the addresses that the service proxy
-//! translates beside these.
+//! The cluster's services: their CIDRs, and the other addresses that the service proxy translates.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +12,10 @@ use kubernetes::services;
 use loader::intent::ClusterServices;
 use tokio::sync::watch;
 
-/// What the cluster tells of its services, and why it tells nothing newer.
+/// The cluster's services, and the reason why there is nothing newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServicesSource {
-    /// What is known.
+    /// The known addresses.
     pub(crate) known: ClusterServices,
     /// Why the CIDRs are not followed.
     pub(crate) cidrs_error: Option<String>,

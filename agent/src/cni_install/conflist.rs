@@ -12,7 +12,7 @@ use towpath_cni::spec::SpecVersion;
 
 /// The reference plugin that does `hostPort`.
 pub(super) const PORTMAP: &str = "portmap";
-/// What runtimes of the last years and Debian's plugins all speak.
+/// The version that runtimes of the last years and Debian's plugins all support.
 const COMMON: SpecVersion = SpecVersion::V1_0_0;
 
 /// A list as it would be if nobody else added to it.

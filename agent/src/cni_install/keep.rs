@@ -71,7 +71,7 @@ fn remove_old(what: &Install) -> Result<()> {
     Ok(())
 }
 
-/// What the log says already.
+/// The messages that are in the log already.
 #[derive(Default)]
 struct Log {
     error: String,

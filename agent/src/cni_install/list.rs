@@ -24,7 +24,7 @@ const WRITERS: u32 = 0o022;
 /// Another program may change the list while it is read. One that does so each time is at war.
 const ATTEMPTS: u32 = 10;
 
-/// Has our part of the list as it is wanted; waits for the agent where it is not.
+/// Puts our part of the list into its wanted form; waits for the agent where it is not.
 pub(super) fn put(
     folder: &Folder,
     wanted: &Wanted,

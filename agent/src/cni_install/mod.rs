@@ -23,11 +23,11 @@ pub use keep::keep;
 
 /// Name of the configuration list. Runtimes take the first by name.
 pub const CONFLIST: &str = "10-towpath.conflist";
-/// Who may read and run the binaries.
+/// Permissions of the binaries.
 const BINARY_MODE: u32 = 0o755;
-/// How long the agent may take to say whether it is ready.
+/// The time limit of the agent's answer on its readiness.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often an agent is asked that is not ready yet.
+/// The time between requests to an agent that is not ready yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Where the plugin goes.
@@ -39,7 +39,7 @@ pub struct Place {
     pub conf_dir: PathBuf,
 }
 
-/// What to install.
+/// The installation to make.
 #[derive(Clone, Debug)]
 pub struct Install {
     /// Where to.
@@ -48,7 +48,7 @@ pub struct Install {
     pub plugin: Option<PathBuf>,
     /// The configuration list; without one, it is made.
     pub conflist: Option<PathBuf>,
-    /// How long to wait for an agent that is not ready; none: not at all.
+    /// The wait for an agent that is not ready; none: no wait.
     pub wait: Option<Duration>,
     /// The agent's socket.
     pub socket: PathBuf,
@@ -56,7 +56,7 @@ pub struct Install {
     pub state_dir: PathBuf,
 }
 
-/// What was done.
+/// The result of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
@@ -68,7 +68,7 @@ pub struct Report {
     pub leftovers: Vec<PathBuf>,
     /// Plugins that others added to the configuration list, whose entries stay.
     pub others: Vec<String>,
-    /// What is worth knowing.
+    /// Notes.
     pub notes: Vec<String>,
 }
 

@@ -1,14 +1,15 @@
-//! How soon the installation is looked at again: later and later where another program undoes it each time.
+//! The time until the next look at the installation: longer each time where another program undoes
+//! it.
 
 use std::time::Duration;
 
-/// How soon it is looked at as a rule.
+/// The usual time between looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait while another program writes as well.
 const LONGEST: Duration = Duration::from_mins(1);
-/// How many changes in a row are put right at once: an upgrade of a service mesh makes some.
+/// Number of changes in a row that are repaired at once: an upgrade of a service mesh makes some.
 const PROMPT: u32 = 5;
-/// How long nothing has to change until it is calm.
+/// The time without a change after which it is calm.
 const CALM: Duration = Duration::from_mins(2);
 
 /// The pace.
@@ -16,7 +17,7 @@ const CALM: Duration = Duration::from_mins(2);
 pub(super) struct Pace {
     /// Changes that were put right without a calm between.
     changes: u32,
-    /// How long nothing has changed.
+    /// The time since the last change.
     quiet: Duration,
 }
 

@@ -14,7 +14,7 @@ const TAKEN: [&str; 14] = [
     "br", "dumm", "en", "enp", "ens", "eth", "ib", "lo", "tap", "tun", "usb", "veth", "wlan", "wg",
 ];
 
-/// What the names of pods' host-side devices follow from.
+/// The rule for the names of pods' host-side devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodDeviceName {
     /// The endpoint's id.

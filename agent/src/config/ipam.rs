@@ -17,17 +17,17 @@ use super::values::{AbsolutePath, refused};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct IpamSection {
-    /// Whether the agent allocates addresses.
+    /// True if the agent allocates addresses.
     pub enabled: bool,
     /// The families that a pod gets addresses of when its request names none.
     pub families: Families,
     /// The pool that is meant when none is named, and that ENIs serve which no pool is bound to.
     pub default_pool: PoolName,
-    /// How many addresses of each pool the node asks for beyond what is in use.
+    /// Number of addresses of each pool that the node requests beyond those in use.
     pub pre_allocate: PreAllocate,
-    /// How long a released address is kept back.
+    /// The cooldown of a released address.
     pub cooldown: Seconds<0>,
-    /// How long an address waits for its owner's claim.
+    /// The time that an address waits for its owner's claim.
     pub unclaimed: Seconds<10>,
     /// Blocks of ENIs that are not needed go back to the operator.
     pub release: Release,
@@ -60,7 +60,7 @@ impl Default for IpamSection {
 }
 
 impl IpamSection {
-    /// What shapes the allocator. A barrier more than the two of its own is named.
+    /// The settings of the allocator. A barrier more than the two of its own is named.
     #[must_use]
     pub fn settings(&self, barrier: Barrier) -> Settings {
         Settings {
@@ -83,7 +83,7 @@ impl IpamSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PlainPoolsSection {
-    /// Whether the VPC routes the addresses of plain pools, so that they may leave untranslated.
+    /// True if the VPC routes the addresses of plain pools, so that they may leave untranslated.
     pub native: bool,
 }
 
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for PoolName {
     }
 }
 
-/// How many addresses of each pool are kept in store, as a text.
+/// Number of addresses of each pool to keep in store, as a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreAllocate(PreAllocation);
 

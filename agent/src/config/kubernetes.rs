@@ -19,21 +19,21 @@ const NODE_NAME: &str = "NODE_NAME";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KubernetesSection {
-    /// Whether the node's document and the pools come from the API server.
+    /// True if the node's document and the pools come from the API server.
     pub enabled: bool,
     /// The node's name.
     pub node_name: Option<String>,
-    /// How the API server is reached.
+    /// Access to the API server.
     pub kubeconfig: Option<AbsolutePath>,
-    /// Whether the agent makes the node's `CiliumNode`.
+    /// True if the agent creates the node's `CiliumNode`.
     pub create_node: bool,
     /// Where the instance's metadata service is; `None` where there is none.
     pub metadata_endpoint: Option<MetadataEndpoint>,
     /// Key of the taint that goes from the Node once the agent is ready.
     pub startup_taint: Option<String>,
-    /// How far writes are apart that are not urgent.
+    /// The time between writes that are not urgent.
     pub update_interval: Seconds<1>,
-    /// How long a watch lives.
+    /// The lifetime of a watch.
     pub watch_timeout: Seconds<1>,
     /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
     pub cni_configuration: Option<AbsolutePath>,
@@ -79,7 +79,7 @@ impl KubernetesSection {
         }
     }
 
-    /// What the node asks of whoever gives it addresses.
+    /// The node's parameters for its operator.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
         let EniSection {
@@ -145,11 +145,11 @@ pub struct EniSection {
     /// Tags of ENIs that are left alone.
     #[serde(deserialize_with = "document::nullable")]
     pub exclude_interface_tags: Tags,
-    /// Whether ENIs go with the instance.
+    /// True if ENIs are deleted with the instance.
     pub delete_on_termination: Option<bool>,
-    /// Whether an ENI's own address is for pods.
+    /// True if an ENI's own address is for pods.
     pub use_primary_address: Option<bool>,
-    /// Whether ENIs get single addresses only.
+    /// True if ENIs get single addresses only.
     pub disable_prefix_delegation: Option<bool>,
 }
 
@@ -157,7 +157,7 @@ pub struct EniSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeIpamSection {
-    /// How addresses are given to the node.
+    /// The way in which the node gets addresses.
     pub mode: IpamMode,
     /// Least addresses of the node.
     pub min_allocate: u32,
@@ -165,14 +165,14 @@ pub struct NodeIpamSection {
     pub max_allocate: u32,
     /// Addresses to spare.
     pub pre_allocate: u32,
-    /// How many more are left alone.
+    /// Number of further addresses that are kept.
     pub max_above_watermark: u32,
     /// Tags of the node's public address.
     #[serde(deserialize_with = "document::nullable")]
     pub static_ip_tags: Tags,
 }
 
-/// How addresses are given to a node.
+/// The way in which a node gets addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpamMode {

@@ -2,7 +2,8 @@
 
 use super::values::MarkMask;
 
-/// Who uses which bits by default. Of Calico's `0xffff0000` these are the ones that it takes first.
+/// Bits of the mark that other software uses by default. Of Calico's `0xffff0000` these are the
+/// ones that it takes first.
 const NEIGHBOURS: [(&str, u32); 7] = [
     ("kube-proxy", 0xc000),
     ("the CNI plugin portmap", 0x2000),

@@ -15,18 +15,18 @@ use document::nullable;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MasqueradeSection {
-    /// Whether IPv4 is masqueraded.
+    /// True if IPv4 is masqueraded.
     pub ipv4: bool,
-    /// Whether IPv6 is masqueraded.
+    /// True if IPv6 is masqueraded.
     pub ipv6: bool,
     /// Destinations that are never masqueraded.
     #[serde(deserialize_with = "nullable")]
     pub native_routing_cidrs: BTreeSet<NativeCidr>,
     /// By which ENI masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// What becomes of packets to the instance metadata service.
+    /// Treatment of packets to the instance metadata service.
     pub metadata: Metadata,
-    /// Whether only the pool `default` is masqueraded.
+    /// True if only the pool `default` is masqueraded.
     pub only_default_pool: bool,
     /// File or folder with pool documents.
     pub pools: Option<AbsolutePath>,
@@ -73,7 +73,7 @@ impl MasqueradeSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentSection {
-    /// Whether the file counts.
+    /// True if the file is followed.
     pub enabled: bool,
     /// The file, or a folder of fragments.
     pub path: AbsolutePath,
@@ -88,7 +88,7 @@ impl Default for AgentSection {
     }
 }
 
-/// What becomes of packets to the instance metadata service.
+/// Treatment of packets to the instance metadata service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metadata {

@@ -56,19 +56,19 @@ pub struct Config {
     /// The node and its document.
     #[serde(deserialize_with = "nullable")]
     pub node: NodeSection,
-    /// What pods' interfaces get.
+    /// Settings of pods' interfaces.
     #[serde(deserialize_with = "nullable")]
     pub endpoint: EndpointSection,
     /// The eBPF programs.
     #[serde(deserialize_with = "nullable")]
     pub datapath: DatapathSection,
-    /// What is put into the kernel's tables.
+    /// Settings of the objects in the kernel's tables.
     #[serde(deserialize_with = "nullable")]
     pub kernel: KernelSection,
     /// Destinations that kube-proxy, or what stands for it, translates.
     #[serde(deserialize_with = "nullable")]
     pub services: ServicesSection,
-    /// What is masqueraded, and how.
+    /// Settings of masquerade.
     #[serde(deserialize_with = "nullable")]
     pub masquerade: MasqueradeSection,
     /// Ports, room and lifetimes of translated flows.
@@ -86,7 +86,7 @@ pub struct Config {
     /// The cluster.
     #[serde(deserialize_with = "nullable")]
     pub kubernetes: KubernetesSection,
-    /// What tools ask by HTTP.
+    /// The HTTP endpoint for tools.
     #[serde(deserialize_with = "nullable")]
     pub http: HttpSection,
     /// Metrics at an address of their own.
@@ -105,7 +105,7 @@ pub struct Config {
     pub state_dir: AbsolutePath,
     /// The agent's Unix socket.
     pub socket: AbsolutePath,
-    /// What is logged.
+    /// The level of the log.
     pub log_level: LogLevel,
     /// The keys that the file has.
     #[serde(skip)]
@@ -207,8 +207,8 @@ impl Config {
         }
     }
 
-    /// Whether flows are noted that the host's stack carries. Rules about the metadata service see
-    /// nothing of the answers otherwise.
+    /// True if flows that the host's stack carries are recorded. Without that, rules about the
+    /// metadata service do not see the answers.
     #[must_use]
     pub fn service_nat(&self) -> ServiceNat {
         match self.masquerade.metadata {
@@ -217,7 +217,7 @@ impl Config {
         }
     }
 
-    /// What the programs are told, and how large their maps are.
+    /// The settings of the programs, and the sizes of their maps.
     #[must_use]
     pub fn datapath_settings(&self) -> DatapathSettings {
         let flows = &self.nat.flows;
@@ -245,7 +245,7 @@ impl Config {
         }
     }
 
-    /// Whether it is settled what services there are: in a cluster the agent is not ready before.
+    /// True if the services are settled: in a cluster the agent is not ready before.
     #[must_use]
     pub fn knows_services(&self) -> bool {
         let ServicesSection {

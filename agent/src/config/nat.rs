@@ -18,10 +18,10 @@ use super::values::refused;
 pub struct NatSection {
     /// The ports that translated flows get; none: those that the host can do without.
     pub ports: Option<Ports>,
-    /// How many flows there is room for.
+    /// Capacities of the maps of flows.
     #[serde(deserialize_with = "document::nullable")]
     pub flows: FlowsSection,
-    /// How long a flow may be idle.
+    /// The times that flows may be idle.
     #[serde(deserialize_with = "document::nullable")]
     pub lifetimes: LifetimesSection,
 }
@@ -133,7 +133,7 @@ impl LifetimesSection {
     }
 }
 
-/// How many entries a map has room for.
+/// The capacity of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Capacity(u32);
 
@@ -161,7 +161,7 @@ impl<'de> Deserialize<'de> for Capacity {
     }
 }
 
-/// How long a flow may be idle, in seconds.
+/// The time that a flow may be idle, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lifetime(u64);
 
@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for Lifetime {
     }
 }
 
-/// How long a flow that is over may be idle where room is short, in seconds.
+/// The time that a flow that is over may be idle where room is short, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pressed(u64);
 

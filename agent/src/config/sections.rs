@@ -19,11 +19,11 @@ pub struct NodeSection {
     pub document: AbsolutePath,
     /// Device of the primary ENI where nothing else tells.
     pub primary_device: Option<DeviceName>,
-    /// What becomes of the start where another CNI is at work on the node.
+    /// Treatment of another CNI that is at work on the node.
     pub other_cni: OtherCni,
 }
 
-/// What becomes of the agent's start where another CNI is at work on the node.
+/// Treatment of another CNI that is at work on the node, at the agent's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherCni {
@@ -52,7 +52,7 @@ pub struct EndpointSection {
     pub mtu: Option<Mtu>,
     /// MTU of what pods send out of the VPC; `None` for that of their interface.
     pub internet_mtu: Option<Mtu>,
-    /// What the names of pods' host-side devices follow from.
+    /// The rule for the names of pods' host-side devices.
     pub device_name: PodDeviceName,
 }
 
@@ -62,7 +62,7 @@ pub struct EndpointSection {
 pub struct DatapathSection {
     /// Which way pod traffic takes.
     pub path: PathMode,
-    /// How programs are attached.
+    /// The mechanism by which programs are attached.
     pub attach: AttachMode,
     /// Our part of the packet mark.
     pub mark_mask: MarkMask,
@@ -135,18 +135,18 @@ fn listening<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Socket
     })
 }
 
-/// What is logged: this level and the more severe ones.
+/// The level of the log: this one and more severe ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What needs a person.
+    /// Events that need a person.
     Error,
-    /// What may need one.
+    /// Events that may need one.
     Warn,
-    /// What changes.
+    /// Changes.
     #[default]
     Info,
-    /// What is done.
+    /// Actions.
     Debug,
     /// Everything.
     Trace,

@@ -21,7 +21,7 @@ pub struct ServicesSection {
     /// External and load balancer addresses of services.
     #[serde(deserialize_with = "document::nullable")]
     pub addresses: BTreeSet<UnicastAddr>,
-    /// Whether flows are noted that the host's stack carries, so that both directions take it.
+    /// Recording of flows that the host's stack carries, so that both directions take it.
     pub nat: ServiceNat,
 }
 
@@ -38,7 +38,7 @@ pub enum ServiceCidrs {
 }
 
 impl ServiceCidrs {
-    /// How it is written that there are none.
+    /// The text for none.
     const NONE: &'static str = "none";
 
     /// Those that are named.

@@ -115,7 +115,7 @@ impl CacheEntries {
     /// Most entries: 8 MiB for each CPU.
     const MAX: u32 = 65_536;
 
-    /// How many; 0 for no cache.
+    /// The number of entries; 0 for no cache.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0

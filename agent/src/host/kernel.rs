@@ -37,7 +37,7 @@ use flows as nat;
 
 /// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
-    /// What the last observation showed; `None` when it failed or there was none.
+    /// The last observation; `None` when it failed or there was none.
     fn facts(&self) -> Option<&Facts>;
 
     /// Looks at the addresses of the host's devices alone, for [`Self::facts`].
@@ -53,19 +53,20 @@ pub(crate) trait Host: Kernel {
     /// The entries of the datapath's maps, now.
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
 
-    /// What the programs were loaded with.
+    /// The settings that the programs were loaded with.
     fn datapath_settings(&self) -> DatapathSettings;
 
     /// The datapath's counters.
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
 
-    /// What the kernel was found to have, by name.
+    /// The kernel's features, by name.
     fn features(&self) -> Result<BTreeMap<String, Value>>;
 
-    /// Whether flows are noted that the host's stack carries; looks for reasons to begin with it.
+    /// True if flows that the host's stack carries are recorded; looks for reasons to begin with
+    /// it.
     fn keeps_notes(&mut self) -> bool;
 
-    /// Has new pods get these routes, and running pods follow.
+    /// Sets the routes of new pods, and lets running pods follow.
     fn set_pod_routes(&mut self, routes: PodRoutes);
 
     /// Brings the routes of some running pods to what new ones get; true if there are more to do.
@@ -77,22 +78,22 @@ pub(crate) trait Host: Kernel {
     /// The ports of translation; looks for reasons to take others.
     fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX];
 
-    /// What the host and translation lack for they have ports in common.
+    /// The problem that ports shared by host and translation cause, if any.
     fn port_problem(&self) -> Option<String>;
 
     /// Says that a pass left nothing to do.
     fn settled(&mut self);
 
-    /// How it is about service NAT.
+    /// The state of service NAT.
     fn service_nat(&self) -> ServiceNatStatus;
 
-    /// What the kernel was found to lack.
+    /// The features that the kernel lacks.
     fn missing_features(&self) -> Vec<MissingFeature>;
 
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
-    /// What others have in the kernel; of their routes, those out of these devices.
+    /// Foreign objects in the kernel; of foreign routes, those out of these devices.
     fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
 
     /// Looks at an endpoint's end inside the pod: what is not as it was made.
@@ -123,7 +124,7 @@ pub(crate) struct HostKernel {
     facts: Option<Facts>,
     /// The state without events, as the last observation showed it.
     silent: Silent,
-    /// Whether steps were applied since the last observation.
+    /// True if steps were applied since the last observation.
     in_plan: bool,
     /// The gateways that the last observation showed.
     gateways: Vec<Gateway>,
@@ -194,7 +195,7 @@ impl HostKernel {
         self.told(watched);
     }
 
-    /// Has the programs know the gateways for some more seconds.
+    /// Renews the programs' entries of gateways for some seconds.
     async fn renew_gateways(&mut self) {
         let confirmed = self.netlink.confirm_gateways().await;
         self.told(confirmed);

@@ -1,4 +1,4 @@
-//! What a path to a network namespace leads to.
+//! The network namespace that a path leads to.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use api::{ApiError, ErrorCode};
 use loader::intent::Endpoint;
 use loader::netlink::netns_at;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub(crate) enum Netns {
     /// A network namespace other than the host's.
@@ -35,7 +35,7 @@ impl Netns {
         }
     }
 
-    /// Whether there certainly is no namespace any more.
+    /// True if there certainly is no namespace any more.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
             Self::Other | Self::Absent => true,
@@ -57,7 +57,7 @@ pub(crate) fn check_same(endpoint: &Endpoint) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorCode::OwnerConflict, message).at("netns"))
 }
 
-/// Whether the path of an endpoint leads to another namespace than the one that it was added with.
+/// True if the path of an endpoint leads to another namespace than the one that it was added with.
 pub(crate) fn is_another(endpoint: &Endpoint) -> bool {
     let is_pod = || matches!(Netns::at(&endpoint.netns), Netns::Pod);
     let now = || netns_at(&endpoint.netns).ok();
@@ -65,7 +65,7 @@ pub(crate) fn is_another(endpoint: &Endpoint) -> bool {
     was.is_some_and(|was| now().is_some_and(|now| now.is_other_than(was)))
 }
 
-/// Whether the namespace that an endpoint was added with is certainly not at its path any more.
+/// True if the namespace that an endpoint was added with is certainly not at its path any more.
 pub(crate) fn is_gone(endpoint: &Endpoint) -> bool {
     Netns::at(&endpoint.netns).is_gone() || is_another(endpoint)
 }

@@ -24,11 +24,11 @@ use nix::sys::socket::{
 
 use crate::state::lock::{Attempt, TICK, patiently};
 
-/// What the names begin with; a number follows.
+/// Prefix of the names; a number follows.
 const NAME: &str = "towpath-agent-";
-/// How many names there are.
+/// The number of names.
 const NAMES: usize = 8;
-/// How long a holder may take to say who it is.
+/// The time limit of a holder's answer with its identity.
 const ANSWER: Duration = Duration::from_millis(500);
 /// Longest text of a holder, in bytes.
 const TEXT: u64 = 4096;
@@ -42,7 +42,7 @@ pub(crate) struct NetnsLock {
     teller: Option<JoinHandle<()>>,
 }
 
-/// Who has a name.
+/// The holder of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     /// An agent, by what it says of itself.
@@ -132,7 +132,7 @@ fn tell(listener: &Arc<UnixListener>, about: &str) -> io::Result<JoinHandle<()>>
     thread::Builder::new().name("lock".to_owned()).spawn(work)
 }
 
-/// Who listens at a name.
+/// The holder that listens at a name.
 fn holder(name: &str) -> Result<Holder> {
     let stream = connect_to(name)?;
     let peer = getsockopt(&stream, PeerCredentials).context("ask who has it")?;
@@ -163,7 +163,7 @@ fn holder(name: &str) -> Result<Holder> {
     Ok(Holder::Agent(text))
 }
 
-/// The same a moment later: an agent that has just bound its socket does not listen yet.
+/// The holder a moment later: an agent that has just bound its socket does not listen yet.
 fn later(name: &str) -> Result<Holder> {
     thread::sleep(TICK);
     holder(name)

@@ -8,10 +8,10 @@ use loader::intent::Endpoint;
 
 use super::netns;
 
-/// How many pods are looked at in one pass, so that a pod that comes does not wait for all of them.
+/// Number of pods that one pass looks at, so that a new pod does not wait for all of them.
 const BATCH: usize = 16;
 
-/// How long after a failure a pod is looked at again.
+/// The time after a failure until the next look at a pod.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// The pods whose routes are as they should be, as far as is known.

@@ -33,7 +33,7 @@ impl PolicyWatch {
         self.tell(Judge::new(objects, &self.settings))
     }
 
-    /// The same for what is to be in the maps beside what was announced.
+    /// Announces further objects, beside those that were announced.
     pub(crate) fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
         // A plan of some endpoints does not know all of what else is to be.
         let is_address =

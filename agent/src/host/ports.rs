@@ -16,9 +16,9 @@ use super::reservation::Reservation;
 use crate::config::Config;
 use flows as nat;
 
-/// How long programs that were refused are not tried again.
+/// The time before programs that were refused are tried again.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long the sweeper may be busy with something else.
+/// The time that the sweeper may be busy with something else.
 const BUSY: Duration = Duration::from_secs(5);
 
 type Slices = [PortSlice; PortSlice::MAX];
@@ -27,12 +27,12 @@ type Slices = [PortSlice; PortSlice::MAX];
 #[derive(Debug)]
 pub(crate) struct TranslationPorts {
     slices: Slices,
-    /// Whether the settings name them.
+    /// True if the settings name them.
     are_set: bool,
-    /// Whether anything is translated.
+    /// True if anything is translated.
     are_used: bool,
     earlier: EarlierPorts,
-    /// Whether programs run that may still make flows by the slices before.
+    /// True if programs run that may still make flows by the former slices.
     changes: bool,
     /// When the last change failed, and why.
     refused: Option<(Instant, String)>,
@@ -165,7 +165,7 @@ impl TranslationPorts {
         ))
     }
 
-    /// Has programs with these ports find the flows that there are.
+    /// Makes programs with these ports find the existing flows.
     fn renew(&self, slices: Slices, nat: &nat::Handle) -> Result<()> {
         let ports = |slices: Slices| Ports::from_words(slices.map(PortSlice::to_word));
         let (ports, known) = (ports(slices), ports(cover(self.earlier.list())));

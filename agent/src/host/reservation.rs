@@ -23,11 +23,11 @@ pub(crate) struct Reservation {
     record: Record,
 }
 
-/// What stands in the record; port lists as the kernel writes them.
+/// The content of the record; port lists as the kernel writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Record {
-    /// What we added.
+    /// The ports that we added.
     added: PortList,
     /// The whole list as we wrote it.
     written: PortList,
@@ -52,7 +52,7 @@ impl Reservation {
         })
     }
 
-    /// Has the kernel's list hold these, and no others that we added.
+    /// Makes the kernel's list hold these, and no others that we added.
     ///
     /// # Errors
     /// When the list cannot be read or written, or the record not written.
@@ -125,7 +125,7 @@ fn list() -> Result<PortList> {
     netlink::reserved_ports().context("read net.ipv4.ip_local_reserved_ports")
 }
 
-/// What to write so that `wanted` is reserved, and nothing any more that only we once wanted.
+/// The list to write so that `wanted` is reserved, and nothing that only we once wanted.
 fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
     let ours = withdrawable(current, record);
     let others = current.minus(&ours);
@@ -135,8 +135,8 @@ fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
     }
 }
 
-/// What of the kernel's list is certainly ours: everything that we added, as long as the list is as
-/// we wrote it; else those ranges of it that still stand there just so.
+/// The part of the kernel's list that is certainly ours: everything that we added, as long as the
+/// list is as we wrote it; else those ranges of it that still stand there just so.
 fn withdrawable(current: &PortList, record: &Record) -> PortList {
     if *current == record.written {
         return record.added.clone();

@@ -1,4 +1,4 @@
-//! Whether notes of the host's stack are kept, and their renewal.
+//! The recording of flows of the host's stack, and their renewal.
 
 use std::net::IpAddr;
 
@@ -11,26 +11,26 @@ use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
 use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 
-/// What pods miss where the configuration names no services.
+/// The loss for pods where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
 
 /// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;
-/// How long after the programs could not be loaded it is tried again.
+/// The time until the next try after the programs could not be loaded.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long after notes began the flows that began meanwhile are noted, though passes do not end without
-/// something left to do.
+/// The time after the begin of recording at which flows of that time are recorded, though no pass
+/// ends clean.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Whether notes of the host's stack are kept.
+/// The recording of flows of the host's stack.
 pub(crate) struct ServiceNat {
     mode: Mode,
     /// Room for notes once they are kept.
     room: u32,
-    /// Whether the configuration names services.
+    /// True if the configuration names services.
     knows_services: bool,
     detector: Detector,
-    /// What was seen; none before.
+    /// The evidence; none before the first look.
     evidence: Option<Evidence>,
     is_on: bool,
     notes: Option<StackNotes>,
@@ -40,7 +40,7 @@ pub(crate) struct ServiceNat {
     renewed: Option<Instant>,
     /// When the programs could not be loaded.
     refused: Option<Instant>,
-    /// What went wrong last, which was logged then.
+    /// The last error, which was logged then.
     error: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl ServiceNat {
         if self.is_on { self.room } else { LEAST_NOTES }
     }
 
-    /// Whether notes are kept.
+    /// True if flows are recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use loader::kernel::{MapEntry, Observed, Sysctl, SysctlScope};
 
-/// How often map contents are compared. Nobody else writes our maps by accident.
+/// The time between comparisons of map contents. No other software writes our maps by accident.
 const MAPS: Duration = Duration::from_secs(9);
 
 /// Observed state for which the kernel sends no event.

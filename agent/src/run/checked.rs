@@ -1,4 +1,4 @@
-//! What can be said of a configuration before anything is done with it.
+//! Checks of a configuration before its use.
 
 use anyhow::{Result, bail};
 
@@ -11,9 +11,9 @@ const SOCKET_MAX: usize = 107;
 
 /// A configuration that the agent can run with.
 pub(crate) struct Checked {
-    /// How the cluster is reached; none without one.
+    /// Access to the cluster; none without one.
     pub(crate) cluster: Option<Prepared>,
-    /// What a user may not have meant. The agent runs all the same.
+    /// Settings that a user may not have meant. The agent runs all the same.
     pub(crate) warnings: Vec<String>,
     /// Files that cannot be used as they are now, and why.
     pub(crate) files: Vec<String>,

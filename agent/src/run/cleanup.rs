@@ -28,7 +28,7 @@ use crate::state::identity;
 use crate::state::kept;
 use crate::state::lock::{Lock, PinsLock};
 
-/// What a clean-up removed.
+/// The objects that a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanUp {
     /// The objects, in the order in which they went.
@@ -43,8 +43,8 @@ pub struct CleanUp {
 ///
 /// Runtimes lose the plugin first, whose entry is in the configuration list in `conf_dir`.
 ///
-/// What goes first of the rest is what the recognition of the rest does not need, so that a clean-up that was
-/// cut short can be run again.
+/// Objects that the recognition of others does not need go first, so that an interrupted clean-up
+/// can be run again.
 ///
 /// # Errors
 /// When an agent runs; when there are endpoints and `with_endpoints` does not say that they may

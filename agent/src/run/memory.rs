@@ -1,8 +1,8 @@
-//! How the agent's process keeps its memory small: a node has hundreds of pods that pay for it.
+//! Settings that keep the agent's memory small: it is taken from the node's pods.
 
-/// Has the allocator keep one heap for all threads, and give back what is free. By default glibc has one
-/// for each thread, and after the first large block that is freed it takes blocks of that size out of
-/// the heap, where they leave holes.
+/// Makes the allocator keep one heap for all threads, and give back free memory. By default glibc
+/// has one for each thread, and after the first large block that is freed it takes blocks of that
+/// size out of the heap, where they leave holes.
 #[cfg(target_env = "gnu")]
 pub(crate) fn frugal() {
     /// From this size on a block is a mapping of its own, in bytes: the default, kept.

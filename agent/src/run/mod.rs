@@ -46,9 +46,9 @@ use flows as nat;
 
 /// Folder of the endpoint records in the state folder.
 pub(crate) const ENDPOINTS: &str = "endpoints";
-/// How long a pass may go on once the agent has been told to stop.
+/// The time that a pass may go on once the agent has been stopped.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long callers have, once nothing is done any more, to be told so.
+/// The time in which callers get a last answer, once nothing is done any more.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
@@ -159,7 +159,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has the agent stop at one of two signals, and waits a little for the end of its pass.
+/// Stops the agent at one of two signals, and waits a little for the end of its pass.
 async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
     tokio::select! {
         _ = one.recv() => {}

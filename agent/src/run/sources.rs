@@ -15,16 +15,16 @@ use crate::sources::used_pools::UsedPools;
 
 /// Everything that the actor is told.
 pub(crate) struct Sources {
-    /// What the node's document is called.
+    /// The name of the node's document.
     pub(crate) document: PathBuf,
     pub(crate) source: watch::Receiver<NodeSource>,
     pub(crate) files: PolicyFiles,
-    /// Who wants to know what the node wants.
+    /// Queries of the node's demand.
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
     /// The way to have them ask.
     pub(crate) signals: Arc<Signals>,
     pub(crate) commands: mpsc::Receiver<Command>,
-    /// What there is to tell people of the cluster.
+    /// Messages about the cluster, for the status.
     pub(crate) remarks: Remarks,
 }
 

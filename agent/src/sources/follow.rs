@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(50);
 /// A change is read after this long even if there is no quiet.
 const QUIET_MAX: Duration = Duration::from_millis(500);
 
-/// What is known from files that are followed.
+/// The state of followed files.
 #[derive(Debug)]
 pub struct Followed<T> {
     /// The last good content; `None` before the first one.
@@ -31,7 +31,7 @@ pub struct Followed<T> {
     pub error: Option<String>,
     /// True if the error is about what was read, and not about whoever is to give it.
     pub is_refused: bool,
-    /// How often `value` has changed; 0 of one that an earlier agent kept.
+    /// Number of changes of `value`; 0 for one that an earlier agent kept.
     pub generation: u64,
 }
 
@@ -59,7 +59,7 @@ impl<T> Default for Followed<T> {
 }
 
 impl<T> Followed<T> {
-    /// What is known before the source has answered.
+    /// The state before the source has answered.
     pub(crate) fn kept(value: Option<T>) -> Self {
         Self {
             value: value.map(Arc::new),
@@ -124,14 +124,14 @@ impl<T: PartialEq> Followed<T> {
     }
 }
 
-/// What stands in the files, and how it is read.
+/// A kind of file: its content, and the way to read it.
 pub(crate) trait Source: Send + 'static {
-    /// What the files hold, or why they cannot be read.
+    /// The content of the files, or the reason why they cannot be read.
     type Content: PartialEq + Send;
-    /// What it means.
+    /// The parsed content.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// What it is called in the log.
+    /// Its name in the log.
     const NAME: &'static str;
 
     /// Reads the files.
@@ -154,7 +154,7 @@ pub(crate) trait Source: Send + 'static {
     /// Keeps what was taken for a later agent.
     fn keep(&self, _path: &Path, _content: &Self::Content) {}
 
-    /// How often the files are read without any sign of a change.
+    /// The time between reads of the files without any sign of a change.
     fn interval(&self, _value: Option<&Self::Value>) -> Duration {
         INTERVAL
     }

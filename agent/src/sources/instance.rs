@@ -18,15 +18,15 @@ use hyper_util::rt::TokioExecutor;
 use kubernetes::creation::Instance;
 use tokio::time::{sleep, timeout};
 
-/// How long a connection may take to come about.
+/// The time limit of connecting.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How long all questions together may take, with all that is tried again.
+/// The time limit of all requests together, with retries.
 const TOTAL: Duration = Duration::from_secs(5);
-/// How long to wait before the second try of a question; twice as long before each further one.
+/// The wait before the second try of a request; twice as long before each further one.
 const RETRY: Duration = Duration::from_millis(100);
 /// Most tries of one question.
 const TRIES: u32 = 5;
-/// How long a token is good, in seconds: longer than all questions take.
+/// The validity of a token, in seconds: longer than all requests take.
 const TOKEN_TTL: &str = "60";
 const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -43,7 +43,7 @@ pub enum InstanceError {
     /// It does not answer.
     #[error("{path}: no answer: {why}")]
     Unreachable {
-        /// What was asked.
+        /// The path of the request.
         path: String,
         /// Why.
         why: String,
@@ -51,7 +51,7 @@ pub enum InstanceError {
     /// It refuses.
     #[error("{path}: answered {status}")]
     Refused {
-        /// What was asked.
+        /// The path of the request.
         path: String,
         /// The status.
         status: StatusCode,
@@ -59,11 +59,11 @@ pub enum InstanceError {
     /// Its answer is not what it has to be.
     #[error("{path}: {value:?} is refused; allowed: {allowed}")]
     Value {
-        /// What was asked.
+        /// The path of the request.
         path: String,
         /// The answer.
         value: String,
-        /// What it has to be.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// It takes too long.
@@ -244,7 +244,7 @@ impl Conversation {
 }
 
 impl InstanceError {
-    /// Whether another try may help.
+    /// True if another try may help.
     fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -270,7 +270,7 @@ fn text(path: &str, answer: &Bytes) -> Result<String, InstanceError> {
     })
 }
 
-/// What is at the bottom of an error: the kernel's word, mostly.
+/// The innermost cause of an error, mostly the kernel's.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

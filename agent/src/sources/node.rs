@@ -14,7 +14,7 @@ pub use crate::state::kept::Kept;
 pub(crate) use node_document::{Around, place, take_enis};
 pub use node_document::{DocumentError, parse};
 
-/// What is known from the node document's file.
+/// The state of the node document's file.
 pub type NodeSource = Followed<Node>;
 
 /// Reads the file, then follows it until every receiver is dropped. Waits for nothing: a file or

@@ -36,7 +36,7 @@ pub(crate) struct Numbering {
     record: Record,
     /// Since when numbers are nobody's, as far as this agent knows.
     since: BTreeMap<EniNumber, Instant>,
-    /// What the last placing rested on.
+    /// The inputs of the last placing.
     around: Around,
     /// True if the datapath's numbers were looked at.
     is_adopted: bool,
@@ -106,8 +106,8 @@ impl Numbering {
         }
     }
 
-    /// Has entries that cannot be used be what they were, so that no running pod loses its network: the
-    /// ENI stays set up for who has its addresses, and gives none.
+    /// Restores the former state of entries that cannot be used, so that no running pod loses its
+    /// network: the ENI stays set up for the owners of its addresses, and gives none.
     pub(crate) fn recall(&self, node: &mut Node, enis: &mut Vec<Eni>, used: &BTreeSet<IpAddr>) {
         let known = &self.record.enis;
         node.others.retain(|other| {
@@ -140,8 +140,8 @@ impl Numbering {
         self.keep_cards(enis, used);
     }
 
-    /// The same of ENIs that are in the way of others by now: all of them, to be placed anew. `None` where
-    /// there is none.
+    /// All ENIs, with the former state of those that are in conflict with others by now, to be
+    /// placed again. `None` where there is none.
     pub(crate) fn recall_left_out(&self, node: &mut Node) -> Option<Vec<Eni>> {
         let left_out = node
             .others
@@ -180,7 +180,7 @@ impl Numbering {
         }
     }
 
-    /// What placing these ENIs rests on.
+    /// The inputs of placing these ENIs.
     pub(crate) fn around(
         &mut self,
         enis: &[Eni],

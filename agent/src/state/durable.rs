@@ -14,10 +14,10 @@ use super::lock::is_unwritable;
 use crate::faults::{self, Point};
 use loader::stamp::Stamp;
 
-/// What a temporary file's name begins with.
+/// Prefix of a temporary file's name.
 const TEMPORARY_PREFIX: &str = ".new-";
 
-/// How a folder is made last; tests have a disk that fails.
+/// The sync of a folder; tests have a disk that fails.
 type Sync = fn(&Path) -> io::Result<()>;
 
 /// The folder.
@@ -28,10 +28,10 @@ pub(crate) struct Folder {
     unsynced: Option<String>,
 }
 
-/// How a file is written.
+/// The way in which a file is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writing {
-    /// Whether a power cut must not leave it empty under its name.
+    /// True if a power cut must not leave it empty under its name.
     pub(crate) is_synced: bool,
     /// Before the content is written, under a temporary name.
     pub(crate) write: Point,
@@ -166,7 +166,7 @@ impl Folder {
         self.unsynced.as_deref()
     }
 
-    /// Has every sync from now on end like this.
+    /// Makes every sync from now on end like this.
     #[cfg(test)]
     pub(crate) fn set_sync(&mut self, sync: Sync) {
         self.sync = sync;

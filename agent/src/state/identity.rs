@@ -16,7 +16,7 @@ use document::read_file;
 
 /// Name of the file in the state folder.
 const FILE: &str = "id";
-/// What the name of the folder beside the pins begins with.
+/// Prefix of the name of the folder beside the pins.
 const PREFIX: &str = "state-";
 /// Digits of an id: 128 bits.
 const DIGITS: usize = 32;
@@ -103,7 +103,7 @@ fn beside(pins: &Path) -> Result<Option<(String, PathBuf)>> {
     Ok(None)
 }
 
-/// What is in a folder; nothing where it is none.
+/// The folders in a folder; none where it is no folder.
 fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let read = || {
         fs::read_dir(folder)?

@@ -1,4 +1,4 @@
-//! What was learned last, kept on disk: it outlives the agent, within one boot.
+//! The last known state of sources, kept on disk: it outlives the agent, within one boot.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use sha1::{Digest as _, Sha1};
 /// Largest record that is read, in bytes: by far more than all namespaces of a large cluster need.
 const RECORD_MAX: u64 = 256 << 20;
 
-/// What is kept: a record in the state folder each.
+/// The kept sources: each has a record in the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The node document.
@@ -138,8 +138,8 @@ impl Kept {
         }
     }
 
-    /// What an agent of this boot kept of the source, by what is made of the text. One that cannot be
-    /// read is as good as none, and is told.
+    /// The value that an agent of this boot kept of the source, parsed from its text. One that
+    /// cannot be read counts as none, and is logged.
     pub(crate) fn read_as<T, E: fmt::Display>(
         &self,
         source: &str,

@@ -14,12 +14,12 @@ use nix::fcntl::{Flock, FlockArg};
 /// Name of the lock file in the state folder.
 const NAME: &str = "agent.lock";
 
-/// How long an agent waits for the one before it, which may be about to end.
+/// The time that an agent waits for the one before it, which may be about to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it looks.
+/// The time between looks.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// What came of an attempt to take a lock.
+/// The result of an attempt to take a lock.
 pub(crate) enum Attempt<T> {
     /// It is taken.
     Taken(T),

@@ -25,9 +25,9 @@ const VERSION: u32 = 2;
 /// The oldest version that is read: its records say nothing of leases and pods.
 const OLDEST: u32 = 1;
 const SUFFIX: &str = ".json";
-/// What a record is renamed to whose endpoint is deleted, until the kernel has nothing of it.
+/// Suffix of the record of a deleted endpoint, until the kernel has nothing of it.
 const DELETED_SUFFIX: &str = ".json.deleted";
-/// What a record that cannot be read is renamed to.
+/// Suffix of a record that cannot be read.
 const CORRUPT_SUFFIX: &str = ".json.corrupt";
 const WRITING: Writing = Writing {
     is_synced: true,
@@ -39,14 +39,14 @@ const WRITING: Writing = Writing {
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: Folder,
-    /// Whether anything was put since the last sync.
+    /// True if anything was put since the last sync.
     is_due: bool,
     /// Endpoints that were deleted and may still be in the kernel. Without a record they would be
     /// taken for endpoints that lost theirs.
     deleted: BTreeSet<EndpointId>,
 }
 
-/// What was on disk.
+/// The content of the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     /// The endpoints.

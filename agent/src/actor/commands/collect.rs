@@ -13,8 +13,8 @@ use crate::allocation::Addresses;
 use crate::host::kernel::Host;
 use crate::host::netns::Netns;
 
-/// How long an attachment may be missing in a runtime's list after its ADD has begun: the list may
-/// be older. Longer than any ADD takes.
+/// The time after the begin of an ADD in which a runtime's list may lack the attachment: the list
+/// may be older. Longer than any ADD takes.
 const YOUNG: Duration = Duration::from_secs(30);
 
 impl<K: Host> Actor<K> {

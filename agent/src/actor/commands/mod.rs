@@ -1,4 +1,4 @@
-//! What the socket asks for.
+//! The socket's commands.
 
 mod addresses;
 mod collect;
@@ -29,11 +29,11 @@ use crate::server::{Command, EndpointRequest, Reply};
 #[derive(Debug)]
 pub(crate) struct Admitted {
     endpoint: Endpoint,
-    /// Whether it is to be forgotten when it cannot be made.
+    /// True if its record goes when it cannot be made.
     new: bool,
 }
 
-/// What is to go because its owner was forgotten.
+/// The objects to remove because their owner is deleted.
 pub(crate) enum Forgotten {
     /// Nothing: the owner had none.
     Nothing,

@@ -1,4 +1,4 @@
-//! What the node asks for, and what it waits for.
+//! The node's demand, and the events that it waits for.
 
 use std::time::Duration;
 

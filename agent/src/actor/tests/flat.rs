@@ -13,7 +13,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Has the document be one of single addresses of ENI 1, some of which the operator speaks of.
+/// Makes the document one of single addresses of ENI 1, some of which are in the operator's
+/// handshake.
 fn flat(actor: &mut Actor<ModelHost>, pool: &[&str], release: &[(&str, Release)]) {
     let addresses = pool.iter().map(|one| (ip(one), "eni-1".to_owned()));
     let release = release.iter().map(|(one, state)| (ip(one), *state));

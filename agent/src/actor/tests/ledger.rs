@@ -1,5 +1,4 @@
-//! What is written down of addresses: damage, what cannot be removed, and an agent that gives none for a
-//! while.
+//! The ledger of addresses: damage, failed removals, and an agent that allocates none for a while.
 
 use std::net::IpAddr;
 
@@ -181,7 +180,7 @@ async fn what_a_failed_add_leaves_keeps_its_address() {
     assert!(free < left && left < next, "{free}, {left}, {next}");
 }
 
-/// Who had what and what cools down is right again when the agent gives addresses again.
+/// Leases and cooldowns are right again when the agent allocates addresses again.
 #[tokio::test]
 async fn an_agent_that_gives_no_addresses_keeps_count() {
     let mut machine = Machine::new();

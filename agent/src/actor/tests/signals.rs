@@ -57,7 +57,7 @@ impl Agent {
         answer.await.unwrap().unwrap()
     }
 
-    /// How many addresses of the pool are asked for, and how many blocks of it are kept.
+    /// Numbers of requested addresses and of kept blocks of the pool.
     async fn wants(&self) -> (u64, usize) {
         let wanted = self.outlook().await.wanted;
         let requested = wanted
@@ -90,7 +90,7 @@ impl Agent {
         self.lease_for(name, None).await
     }
 
-    /// The same for a pod.
+    /// Requests an address for a pod.
     async fn lease_for(&self, name: &str, pod: Option<&str>) -> bool {
         let pools = [(Family::V4, MARS.to_owned())].into();
         let families = ask(&[Family::V4]);

@@ -42,7 +42,7 @@ struct Cluster {
     pace: Pace,
     now: u64,
     pods: Vec<Pod>,
-    /// How long kubelet waits, in milliseconds, one after the other.
+    /// Kubelet's waits in milliseconds, one after the other.
     retries: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Has the Node take pods once the agent is ready: a taint that it was started with goes.
+//! Lets the Node take pods once the agent is ready: removes the taint that it was started with.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::server::{Command, Handle};
 
-/// How often it is asked whether the agent is ready.
+/// The time between checks of the agent's readiness.
 const ASK: Duration = Duration::from_secs(1);
-/// How often the Node is looked at afterwards: it may have been made anew, with its taint.
+/// The time between later looks at the Node: it may have been recreated, with its taint.
 const LOOK: Duration = Duration::from_mins(5);
 
 /// The task.
@@ -27,7 +27,7 @@ pub(in crate::cluster) struct Arrival {
     pub(in crate::cluster) node: String,
     /// The key of the taint, where one is to go.
     pub(in crate::cluster) taint: Option<String>,
-    /// Who knows whether the agent is ready.
+    /// The agent, which knows its readiness.
     pub(in crate::cluster) agent: Handle,
     /// Why the Node may still keep pods off.
     pub(in crate::cluster) trouble: watch::Sender<Option<String>>,

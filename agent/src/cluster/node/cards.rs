@@ -10,7 +10,7 @@ use crate::config::MetadataEndpoint;
 use crate::server::{Command, Handle};
 use crate::sources::instance;
 
-/// How often they are looked for: an ENI that is attached later has to be known before long.
+/// The time between looks: an ENI that is attached later has to be known soon.
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// Follows them, where there is a metadata service. Must be called inside a tokio runtime.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::instance::Looked;
 
-/// What it is made with.
+/// The inputs of its creation.
 #[derive(Clone)]
 pub(in crate::cluster) struct Creation {
     pub(in crate::cluster) parameters: Parameters,

@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 
-/// How long documents wait for the first answer.
+/// The time that documents wait for the first answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of it.
+/// The result so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Identity {
     /// The first answer is awaited.

@@ -1,4 +1,4 @@
-//! What the instance is: asked of its metadata service until that tells it, beside everything else.
+//! The instance's identity, requested from its metadata service in the background until it answers.
 
 use apiserver::retry::Retry;
 use kubernetes::creation::Instance;
@@ -13,7 +13,7 @@ use crate::sources::instance::InstanceError;
 /// The topic of what there is to tell.
 const TOPIC: &str = "instance";
 
-/// What is known of the instance.
+/// The known identity of the instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Looked {
     /// Nobody has answered yet.

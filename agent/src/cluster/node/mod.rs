@@ -33,7 +33,7 @@ use crate::sources::follow::Followed;
 use crate::sources::node;
 use crate::sources::node::{DocumentError, Kept, NodeSource};
 
-/// How soon it is read by itself where a watch has failed.
+/// The wait before it is read by itself where a watch has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The object that is there.
@@ -42,7 +42,7 @@ pub(in crate::cluster) struct Current {
     pub(in crate::cluster) object: Arc<Value>,
     /// The document's generation that it is.
     pub(in crate::cluster) generation: u64,
-    /// Whether it is the document in force: a new one without ENIs is not, while the last had some.
+    /// True if it is the document in force: a new one without ENIs is not, while the last had some.
     pub(in crate::cluster) in_force: bool,
 }
 
@@ -52,7 +52,7 @@ pub(in crate::cluster) struct NodeTask {
     name: String,
     mark: MarkLayout,
     mode: IpamMode,
-    /// What it is made with; `None` where somebody else makes it.
+    /// The inputs of its creation; `None` where other software creates it.
     creation: Option<Creation>,
     source: watch::Sender<NodeSource>,
     current: watch::Sender<Option<Current>>,
@@ -64,7 +64,7 @@ pub(in crate::cluster) struct NodeTask {
     kept: Option<Kept>,
     /// The instance that this is, by its metadata service.
     identity: watch::Receiver<Identity>,
-    /// Whether the list that comes in has the object.
+    /// True if the list that comes in has the object.
     is_listed: bool,
 }
 
@@ -99,13 +99,14 @@ impl NodeTask {
         (task, document, seen)
     }
 
-    /// Has documents of other instances be refused.
+    /// Refuses documents of other instances.
     pub(in crate::cluster) fn of_instance(mut self, identity: watch::Receiver<Identity>) -> Self {
         self.identity = identity;
         self
     }
 
-    /// Has the last good object outlive the agent: the kept one is in force until the server gives one.
+    /// Keeps the last good object beyond the agent's life: the kept one is in force until the
+    /// server gives one.
     pub(in crate::cluster) fn keeping(mut self, kept: Kept) -> Self {
         let node = kept.read_as(&self.place(), |text| {
             let object = serde_json::from_str::<Value>(text)?;
@@ -285,7 +286,7 @@ impl NodeTask {
         }
     }
 
-    /// What the instance is has become known: the object says so too.
+    /// Takes the instance's identity into the object once it is known.
     fn take_instance(&mut self) {
         let creation = self.creation.as_mut();
         let is_known = creation.is_some_and(|creation| {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::cluster::node::Current;
 use crate::cluster::{AskOutlook, Signals};
 
-/// How long to wait for the actor to have the newest document.
+/// The wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
 
 pub(in crate::cluster) struct Writer {
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// Has the node's document be what the server answered.
+    /// Takes the server's answer as the node's document.
     async fn hand_on(&self, object: DynamicObject) -> Outcome {
         if let Ok(object) = objects::value(object) {
             // The task that takes it ends with the agent.
@@ -155,7 +155,7 @@ impl Writer {
     }
 }
 
-/// What an error means for the next try.
+/// The effect of an error on the next try.
 fn outcome(error: &kube::Error) -> Outcome {
     match Failure::from(error) {
         Failure::Conflict => Outcome::Conflict,

@@ -106,7 +106,7 @@ fn within(folder: &Path) -> BTreeSet<PathBuf> {
     targets.chain([folder.to_owned()]).collect()
 }
 
-/// Whether an event can mean new content. Reading the file is an event too, and must not be taken
+/// True if an event can mean new content. Reading the file is an event too, and must not be taken
 /// for a change.
 fn is_change(kind: EventKind) -> bool {
     match kind {

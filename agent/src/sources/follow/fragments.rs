@@ -10,11 +10,11 @@ use document::{FileError, read_file};
 pub(crate) struct Fragment {
     /// The file.
     pub(crate) path: PathBuf,
-    /// What stands in it, or why it cannot be read.
+    /// Its text, or the reason why it cannot be read.
     pub(crate) text: Result<String, String>,
 }
 
-/// What was found at a path.
+/// The finding at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fragments {
     /// Nothing is there.

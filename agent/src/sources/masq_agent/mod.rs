@@ -32,7 +32,7 @@ pub(crate) fn look(path: &Path) -> Option<String> {
     follow::look(path, &AgentFiles).err()
 }
 
-/// How ip-masq-agent files are read.
+/// The reading of ip-masq-agent files.
 pub struct AgentFiles;
 
 impl Source for AgentFiles {

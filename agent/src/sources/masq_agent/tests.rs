@@ -1,4 +1,4 @@
-//! What files of every kind exempt.
+//! The CIDRs that files of every kind exempt.
 
 use loader::intent::masquerade::MASQUERADE_DEFAULTS;
 

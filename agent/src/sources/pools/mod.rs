@@ -46,7 +46,7 @@ pub(crate) fn read(place: &Path, text: &str, last: Option<&Pools>) -> Result<Poo
     reader.finish()
 }
 
-/// How pool documents are read.
+/// The reading of pool documents.
 pub struct PoolDocuments;
 
 impl Source for PoolDocuments {
@@ -207,8 +207,7 @@ impl<'a> Reader<'a> {
         self.pools.by_name.insert(name.to_owned(), document);
     }
 
-    /// Has pools of a file of which a document cannot be read stay as they were, unless they are
-    /// elsewhere.
+    /// Keeps pools of a file with an unreadable document as they were, unless they are elsewhere.
     fn keep(&mut self, file: &Path, is_kept: impl Fn(&str) -> bool) {
         let last = self.last.into_iter().flat_map(|last| &last.by_name);
         let of_file = last.filter(|(_, document)| document.file == file);

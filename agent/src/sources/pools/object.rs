@@ -11,16 +11,16 @@ use loader::intent::masquerade::SKIP;
 use serde_json::{Map, Value, json};
 
 const KIND: &str = "CiliumPodIPPool";
-/// What is served now, and what Cilium is about to serve.
+/// The version that Cilium serves now, and the one that it is about to serve.
 const API_VERSIONS: [&str; 2] = ["cilium.io/v2alpha1", "cilium.io/v2"];
 /// Annotations whose names begin so are ours.
 const OURS: &str = "ipam.towpath.dev/";
 const BINDING: &str = "an annotation that binds the pool to ENIs cannot be read";
 
-/// What is read of a pool.
+/// The parts of a pool that are read.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// Whether its addresses keep their source; an error where that cannot be told.
+    /// True if its addresses keep their source; an error where that cannot be read.
     pub(super) skip: Result<bool, ()>,
     pub(super) families: BTreeSet<Family>,
     /// Families of which it cannot be told.
@@ -65,7 +65,7 @@ pub(super) fn read(name: &str, object: &Value) -> Read {
     }
 }
 
-/// What of a document is used, as a document. What cannot be read of it is as `last` has it.
+/// The part of a document in use, as a document. Unreadable parts are taken from `last`.
 pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Value>) -> Value {
     let annotations = |object: &Value, is_taken: &dyn Fn(&str) -> bool| -> Map<String, Value> {
         let all = object.pointer("/metadata/annotations");

@@ -24,7 +24,7 @@ fn parse_after(texts: &[&str], last: Option<&Pools>) -> Result<Pools, String> {
     PoolDocuments.parse(Path::new("/pools"), &fragments(texts), last)
 }
 
-/// What is refused, as people read it.
+/// The refused parts, as people read them.
 fn refused(pools: &Pools) -> Vec<String> {
     pools.refused().iter().map(ToString::to_string).collect()
 }

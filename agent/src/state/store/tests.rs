@@ -1,4 +1,4 @@
-//! What survives, and what is set aside.
+//! Records that survive, and those that are set aside.
 
 use proptest::prelude::*;
 
