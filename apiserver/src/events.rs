@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kubernetes::reports::{Report, Reports, Subject};
+use kubernetes::events::{Report, Reports, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};

@@ -10,7 +10,7 @@ use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{BindingError, Eni, EniAddress, NodePools, PodsOnEnis, Pools, Subnet};
 use ipnet::IpNet;
-use kubernetes::flat::FlatPool;
+use kubernetes::crd_mode::FlatPool;
 use loader::intent;
 use loader::intent::masquerade;
 

@@ -41,7 +41,7 @@ use ipam::{
     Want,
 };
 use kubernetes::handshake::{Handshake, Release};
-use kubernetes::unanswered::Unanswered;
+use kubernetes::unmet_demand::Unanswered;
 use loader::intent::masquerade;
 use loader::intent::{About, Endpoint, Intent};
 use tokio::time::Instant;

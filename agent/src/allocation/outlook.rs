@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use api::ids::PodRef;
 use ipam::{BlockView, Family, Life, Owner, Rebalanced, Settings, Source};
-use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
-use kubernetes::publication::Outlook;
-use kubernetes::unanswered::Wanting;
+use kubernetes::crd_mode::{Entry, FlatOutlook, FlatPool};
+use kubernetes::node_pools::Outlook;
+use kubernetes::unmet_demand::Wanting;
 use loader::intent::Intent;
 
 use super::Addresses;

@@ -10,7 +10,7 @@ use api::types::{
     UnansweredStatus,
 };
 use ipam::{Claim, Family, Lease, Life, Owner, Problem};
-use kubernetes::unanswered::Wanting;
+use kubernetes::unmet_demand::Wanting;
 use loader::intent::Intent;
 
 use super::Addresses;

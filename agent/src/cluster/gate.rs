@@ -11,8 +11,8 @@ use api::types::{Attachment, Leased};
 use api::{ApiError, ErrorCode};
 use apiserver::events::Events;
 use ipam::Family;
-use kubernetes::choice::{Candidates, Choice, ChoiceError};
-use kubernetes::reports::Subject;
+use kubernetes::events::Subject;
+use kubernetes::pool_selection::{Candidates, Choice, ChoiceError};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::Signals;

@@ -13,7 +13,7 @@ use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
-use kubernetes::choice::Metadata;
+use kubernetes::pool_selection::Metadata;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

@@ -29,8 +29,8 @@ use apiserver::events::{Events, Reporter};
 use apiserver::objects;
 use datapath_common::mark::MarkLayout;
 use document::read_file;
+use kubernetes::node_pools::Outlook;
 use kubernetes::parameters::Parameters;
-use kubernetes::publication::Outlook;
 use loader::intent::masquerade::Pools;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 

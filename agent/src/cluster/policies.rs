@@ -9,8 +9,8 @@ use apiserver::client::Connection;
 use apiserver::events::Events;
 use apiserver::follow::{self, Key, Resource, Trouble};
 use apiserver::objects;
+use kubernetes::events::Subject;
 use kubernetes::policies::{Policy, Selected, selecting};
-use kubernetes::reports::Subject;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 

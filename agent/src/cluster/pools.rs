@@ -7,7 +7,7 @@ use std::time::Duration;
 use apiserver::client::{Connection, PATIENCE};
 use apiserver::follow::{self, Key, Resource, Trouble};
 use apiserver::objects;
-use kubernetes::choice::Candidates;
+use kubernetes::pool_selection::Candidates;
 use loader::intent::masquerade::Pools;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -290,7 +290,7 @@ mod tests {
         let restriction = json!({"ipam.towpath.dev/restrict": "namespaces=shop"});
         let good = all(&json!({"matchLabels": {"app": "blue"}}), &restriction);
         let slip = all(&json!({"matchLabels": 7}), &json!(7));
-        let pod = |namespace: &str| kubernetes::choice::Metadata {
+        let pod = |namespace: &str| kubernetes::pool_selection::Metadata {
             namespace: namespace.to_owned(),
             labels: [("app".to_owned(), "blue".to_owned())].into(),
             ..Default::default()
@@ -298,7 +298,7 @@ mod tests {
         let check = |agent: &Agent, expected: [&str; 2]| {
             let candidates = agent.candidates.borrow().clone().unwrap();
             let chosen = ["shop", "other"].map(|namespace| {
-                let none = kubernetes::choice::Metadata::default();
+                let none = kubernetes::pool_selection::Metadata::default();
                 let pod = pod(namespace);
                 let chosen = candidates.choose(ipam::Family::V4, &pod, &none, "default");
                 chosen.unwrap().pool

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::ids::PodRef;
 use apiserver::events::Events;
+use kubernetes::events::Subject;
 use kubernetes::refusals::{Due, Refusals};
-use kubernetes::reports::Subject;
 use tokio::time::{Instant, sleep};
 
 use crate::server::{Command, Handle, IngressCommand};

@@ -18,7 +18,7 @@ use ipam::Family;
 use ipam::node::AllocatedPool;
 use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
-use kubernetes::flat::FlatPool;
+use kubernetes::crd_mode::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::constants;

@@ -14,7 +14,7 @@ use fleet::{About, Event, Input, Part, Task, Work, Written};
 use ipam::Time;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kubernetes::reports::Subject;
+use kubernetes::events::Subject;
 use serde_json::Value;
 
 use super::WRITE;

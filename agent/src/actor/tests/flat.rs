@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kubernetes::flat::{FlatOutlook, FlatPool};
+use kubernetes::crd_mode::{FlatOutlook, FlatPool};
 use kubernetes::handshake::Release;
 
 use super::allocation::{ask, give, given, wanted};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
-use kubernetes::publication::Outlook;
+use kubernetes::node_pools::Outlook;
 use tokio::time::timeout;
 
 use super::allocation::{ask, wanted};

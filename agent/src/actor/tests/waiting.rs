@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
-use kubernetes::pace::{Outcome, Pace};
-use kubernetes::publication::{Allocated, NodePools};
+use kubernetes::node_pools::{Allocated, NodePools};
+use kubernetes::write_pacing::{Outcome, Pace};
 
 use super::allocation::{ask, give, wanted};
 use super::demand::document;

@@ -5,7 +5,7 @@ use api::ids::PodRef;
 use apiserver::events::Occurrence;
 use futures_util::FutureExt as _;
 use kube::{Client, Config};
-use kubernetes::choice::Metadata;
+use kubernetes::pool_selection::Metadata;
 
 use super::*;
 use crate::server::Ask;

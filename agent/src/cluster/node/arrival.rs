@@ -9,7 +9,7 @@ use apiserver::{cause, objects};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kubernetes::arrival;
+use kubernetes::node_ready;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -75,7 +75,7 @@ impl Arrival {
         let parameters = PatchParams::default();
         let key = self.taint.as_deref();
         if let Some(key) = key
-            && let Some(patch) = arrival::without_taint(&node, key)
+            && let Some(patch) = node_ready::without_taint(&node, key)
         {
             let patch = Patch::Merge(&patch);
             let patched = api.patch(&self.node, &parameters, &patch).await;
@@ -83,7 +83,7 @@ impl Arrival {
             tracing::info!(node = self.node, key, "removed the Node's taint");
         }
         let now = Timestamp::now().to_string();
-        if let Some(patch) = arrival::network_available(&node, &now) {
+        if let Some(patch) = node_ready::network_available(&node, &now) {
             let patch = Patch::Strategic(&patch);
             let patched = api.patch_status(&self.node, &parameters, &patch).await;
             patched.context("set its condition NetworkUnavailable")?;

@@ -6,7 +6,7 @@ use apiserver::client::in_time;
 use apiserver::objects;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kubernetes::creation;
+use kubernetes::node_template;
 use kubernetes::parameters::Parameters;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -49,7 +49,7 @@ pub(in crate::cluster) async fn ensure(
     let node = objects::value(node.with_context(|| format!("read Node {name}"))?)?;
     let there = in_time(api.get_opt(&name)).await.context("read it")?;
     let Some(there) = there else {
-        let object = creation::create(&node, instance.as_ref(), &parameters);
+        let object = node_template::create(&node, instance.as_ref(), &parameters);
         let object = serde_json::from_value(object)?;
         let made = in_time(api.create(&PostParams::default(), &object)).await;
         let made = made.context("make it")?;
@@ -57,7 +57,7 @@ pub(in crate::cluster) async fn ensure(
         return Ok(objects::value(made)?);
     };
     let there = objects::value(there)?;
-    let Some(patch) = creation::update(&there, &node, instance.as_ref(), &parameters) else {
+    let Some(patch) = node_template::update(&there, &node, instance.as_ref(), &parameters) else {
         return Ok(there);
     };
     let parameters = PatchParams::default();

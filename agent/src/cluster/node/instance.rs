@@ -1,7 +1,7 @@
 //! The instance's identity, requested from its metadata service in the background until it answers.
 
 use apiserver::retry::Retry;
-use kubernetes::creation::Instance;
+use kubernetes::node_template::Instance;
 use tokio::sync::watch;
 use tokio::time::sleep;
 

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
-use kubernetes::flat::FlatPool;
+use kubernetes::crd_mode::FlatPool;
 use kubernetes::marks;
 use loader::intent::{Node, StaticAddress};
 use serde_json::Value;

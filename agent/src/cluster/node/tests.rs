@@ -255,7 +255,7 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
     news(&mut task.creation).await;
     task.take_instance();
     assert!(task.due.is_none(), "nothing to write");
-    looking.send_replace(Looked::Known(kubernetes::creation::Instance::default()));
+    looking.send_replace(Looked::Known(kubernetes::node_template::Instance::default()));
     drop(looking);
     news(&mut task.creation).await;
     task.take_instance();

@@ -11,9 +11,9 @@ use apiserver::write::Failure;
 use apiserver::{cause, client, objects};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kubernetes::pace::{Outcome, Pace};
-use kubernetes::publication::{self, Outlook};
-use kubernetes::{flat, ingress};
+use kubernetes::node_pools::{self, Outlook};
+use kubernetes::write_pacing::{Outcome, Pace};
+use kubernetes::{crd_mode, ingress};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -92,7 +92,7 @@ impl Writer {
         let Ok(Some(outlook)) = answer.await else {
             return Outcome::Later(BEHIND);
         };
-        let Some(there) = publication::pools_of(&current.object) else {
+        let Some(there) = node_pools::pools_of(&current.object) else {
             tracing::warn!("spec.ipam.pools of the CiliumNode cannot be read; it is not changed");
             return Outcome::Done;
         };
@@ -121,7 +121,7 @@ impl Writer {
         let patch = match &outlook.flat {
             Some(flat) if current.in_force => flat.patch(&current.object),
             Some(_) => None,
-            None => flat::cleared(&current.object),
+            None => crd_mode::cleared(&current.object),
         };
         let Some(patch) = patch else {
             return Outcome::Done;

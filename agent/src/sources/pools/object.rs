@@ -6,7 +6,7 @@ use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{Binding, RESTRICT};
 use ipnet::IpNet;
-use kubernetes::{choice, restriction};
+use kubernetes::{pool_selection, restriction};
 use loader::intent::masquerade::SKIP;
 use serde_json::{Map, Value, json};
 
@@ -83,7 +83,7 @@ pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Val
     }
     ours.extend(annotations(or_last(read.skip.is_ok()), &|key| key == SKIP));
     ours.extend(annotations(or_last(read.binding.is_ok()), &is_binding));
-    let are_selectors_good = choice::check_selectors(object).is_ok();
+    let are_selectors_good = pool_selection::check_selectors(object).is_ok();
     let spec = [
         ("ipv4", !read.unreadable.contains(&Family::V4)),
         ("ipv6", !read.unreadable.contains(&Family::V6)),

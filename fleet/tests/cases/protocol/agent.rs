@@ -10,8 +10,8 @@ use ipam::{
 };
 use ipnet::IpNet;
 use kubernetes::marks;
+use kubernetes::node_pools::{self, Outlook};
 use kubernetes::operation::node::NodeDocument;
-use kubernetes::publication::{self, Outlook};
 use serde_json::Value;
 
 pub(super) type Pods = PodsOnEnis<fn(&str) -> Option<bool>>;
@@ -164,7 +164,7 @@ impl Agent {
             agent: Some("1.0.0".to_owned()),
             flat: None,
         };
-        let there = publication::pools_of(&object)?;
+        let there = node_pools::pools_of(&object)?;
         let next = if self.is_in_force {
             outlook.next(&there)
         } else {

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::flat::FlatOutlook;
+use crate::crd_mode::FlatOutlook;
 use crate::marks::AGENT;
 
 /// `spec.ipam.pools`.
