@@ -7,15 +7,15 @@
 //! ```
 
 mod exhaustion;
-mod gate;
 mod keeper;
 mod metadata;
 mod node;
 mod policies;
+mod pool_gate;
 mod pools;
 mod refusals;
-mod remarks;
 mod services;
+mod warnings;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,15 +35,15 @@ use loader::intent::masquerade::Pools;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use self::exhaustion::Condition;
-use self::gate::Gate;
 use self::metadata::Metadatas;
-use self::node::arrival::Arrival;
-use self::node::ensure::Creation;
+use self::node::ensure_node::Creation;
+use self::node::node_ready::Arrival;
 use self::node::writer::Writer;
 use self::node::{NodeTask, cards, identity, instance};
 pub(crate) use self::policies::Unenforced;
-pub(crate) use self::remarks::Remarks;
+use self::pool_gate::Gate;
 pub(crate) use self::services::ServicesSource;
+pub(crate) use self::warnings::Remarks;
 use crate::config::{AbsolutePath, Config, KubernetesSection, ServiceCidrs};
 use crate::server::Handle;
 use crate::sources::follow::Followed;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::remarks::POOLS_TOPIC;
+use super::warnings::POOLS_TOPIC;
 use super::{POOLS_PLACE, Remarks};
 use crate::sources::follow::Followed;
 use crate::sources::pools;

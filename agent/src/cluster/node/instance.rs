@@ -5,7 +5,7 @@ use kubernetes::node_template::Instance;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cluster::remarks::Remarks;
+use crate::cluster::warnings::Remarks;
 use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 use crate::sources::instance::InstanceError;

@@ -1,10 +1,10 @@
 //! The node's own `CiliumNode`: made where it is not, followed, and handed on like the document's file.
 
-pub(in crate::cluster) mod arrival;
 pub(in crate::cluster) mod cards;
-pub(in crate::cluster) mod ensure;
+pub(in crate::cluster) mod ensure_node;
 pub(in crate::cluster) mod identity;
 pub(in crate::cluster) mod instance;
+pub(in crate::cluster) mod node_ready;
 pub(in crate::cluster) mod writer;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::cluster::node::ensure::{Creation, ensure};
+use crate::cluster::node::ensure_node::{Creation, ensure};
 use crate::cluster::node::identity::Identity;
 use crate::config::IpamMode;
 use crate::sources::follow::Followed;
