@@ -12,11 +12,10 @@ mod cleanup;
 mod counters;
 #[cfg(feature = "debug-log")]
 mod debug_log;
-mod detour;
 mod features;
+mod flow_groups;
 mod foreign;
 mod gateways;
-mod groups;
 mod jiffies;
 mod maps;
 mod nat;
@@ -24,11 +23,12 @@ mod notes;
 mod object;
 mod pins;
 mod settings;
-mod stack;
+mod skip_kernel_btf;
+mod stack_flows;
 mod sys;
 mod tc;
-mod untyped;
 mod upkeep;
+mod via_stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -50,13 +50,13 @@ pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
 pub use notes::StackNotes;
 pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
-pub use untyped::loader;
+pub use skip_kernel_btf::loader;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::observation::gateways::Gateway;
 use crate::observation::ownership::endpoint_device;
 use crate::stamp::Stamp;
-use groups::Groups;
+use flow_groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
@@ -106,7 +106,7 @@ pub struct Datapath {
     maps: maps::Maps,
     gateways: gateways::Gateways,
     nat: Option<ForNat>,
-    stack: stack::SharedStack,
+    stack: stack_flows::SharedStack,
     settings: DatapathSettings,
     attachments: attach::Attachments,
     upkeep: upkeep::Upkeep,
@@ -176,7 +176,8 @@ impl Datapath {
         #[cfg(feature = "debug-log")]
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;
-        let stack = stack::SharedStack::new(stack::Stack::new(&ebpf, programs.reaper()?)?);
+        let stack =
+            stack_flows::SharedStack::new(stack_flows::Stack::new(&ebpf, programs.reaper()?)?);
         let nat = ForNat {
             switch: NatSwitch::new(&ebpf)?,
             notes: StackNotes::new(&ebpf, stack.clone())?,
@@ -221,7 +222,7 @@ impl Datapath {
             self.seen.watch(endpoints.clone());
         }
         let tcx = self.features.tcx.then_some(&attached.links);
-        observed.via_stack = detour::list(tcx, endpoints)?;
+        observed.via_stack = via_stack::list(tcx, endpoints)?;
         Ok(())
     }
 
@@ -376,7 +377,7 @@ impl Datapath {
         let pins = self.attachments.pins();
         let mut ebpf = object::load(OBJECT, pins, &settings)?;
         let programs = object::Programs::load(&mut ebpf)?;
-        let stack = stack::Stack::new(&ebpf, programs.reaper()?)?;
+        let stack = stack_flows::Stack::new(&ebpf, programs.reaper()?)?;
         self.upkeep.take_notes(pins)?;
         self.stack.replace(stack);
         self.attachments.replace(programs);

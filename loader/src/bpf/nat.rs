@@ -17,9 +17,9 @@ use zerocopy::{Immutable, IntoBytes};
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::cache::Cache;
-use super::groups::Groups;
+use super::flow_groups::Groups;
 use super::jiffies::Jiffies;
-use super::stack::{SharedStack, Stack};
+use super::stack_flows::{SharedStack, Stack};
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
 

@@ -8,10 +8,10 @@ use aya_obj::generated::BPF_NOEXIST;
 use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
 
 use super::cache::Cache;
-use super::groups::Groups;
+use super::flow_groups::Groups;
 use super::jiffies::Jiffies;
 use super::nat::table;
-use super::stack::SharedStack;
+use super::stack_flows::SharedStack;
 use super::sys::table::Table;
 use crate::netfilter::service_nat::Notes;
 

@@ -18,7 +18,7 @@ use datapath_common::counter::Program;
 use super::jiffies::jiffies_per_second;
 use super::pins::{self, Pins};
 use super::settings::{DatapathSettings, Globals};
-use super::untyped;
+use super::skip_kernel_btf;
 
 /// The properties in which a pinned map must agree with the object. aya opens a pin without a look
 /// at any of it, and from then on trusts the object's sizes.
@@ -153,7 +153,7 @@ pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
 pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
     let globals = Globals::new(settings, jiffies_per_second()?);
-    let mut loader = untyped::loader();
+    let mut loader = skip_kernel_btf::loader();
     globals.put(&mut loader);
     for name in map::PINNED {
         loader.map_pin_path(name, pins.map(name));
