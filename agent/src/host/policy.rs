@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use loader::intent::masquerade::MasqueradeSettings;
 use loader::kernel::{MapEntry, Object};
-use loader::policy::Judge;
+use loader::policy::PolicyEngine;
 
 use flows as nat;
 
@@ -14,7 +14,7 @@ use flows as nat;
 pub(crate) struct PolicyWatch {
     nat: nat::Handle,
     settings: MasqueradeSettings,
-    told: Option<Arc<Judge>>,
+    announced: Option<Arc<PolicyEngine>>,
 }
 
 impl PolicyWatch {
@@ -22,7 +22,7 @@ impl PolicyWatch {
         Self {
             nat,
             settings,
-            told: None,
+            announced: None,
         }
     }
 
@@ -30,7 +30,7 @@ impl PolicyWatch {
     /// before the maps change: from then on the programs look for flows everywhere, so that those
     /// that are translated stay as they are.
     pub(crate) fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
-        self.tell(Judge::new(objects, &self.settings))
+        self.put(PolicyEngine::new(objects, &self.settings))
     }
 
     /// Announces further objects, beside those that were announced.
@@ -39,22 +39,22 @@ impl PolicyWatch {
         let is_address =
             |object: &&Object| matches!(object, Object::MapEntry(MapEntry::Address(..)));
         let addresses = objects.iter().filter(is_address);
-        match &self.told {
-            Some(told) => self.tell(Judge::clone(told).with(addresses)),
+        match &self.announced {
+            Some(announced) => self.put(PolicyEngine::clone(announced).with(addresses)),
             None => self.announce(objects),
         }
     }
 
-    fn tell(&mut self, judge: Judge) -> Result<()> {
-        let judge = Arc::new(judge);
-        let told = self.told.as_deref();
-        if told.is_none_or(|told| judge.differs_from(told)) {
-            let policy: Arc<dyn nat::FlowPolicy> = Arc::<Judge>::clone(&judge);
+    fn put(&mut self, engine: PolicyEngine) -> Result<()> {
+        let engine = Arc::new(engine);
+        let announced = self.announced.as_deref();
+        if announced.is_none_or(|announced| engine.differs_from(announced)) {
+            let policy: Arc<dyn nat::FlowPolicy> = Arc::<PolicyEngine>::clone(&engine);
             self.nat
                 .policy_changes(policy)
                 .context("have translated flows outlive a change of policy")?;
         }
-        self.told = Some(judge);
+        self.announced = Some(engine);
         Ok(())
     }
 }
@@ -93,7 +93,7 @@ mod tests {
             BTreeSet::from([object("10.0.0.0/8", DestinationClass::VPC), Object::Up(7)]);
         let wider = BTreeSet::from([object("10.0.0.0/7", DestinationClass::VPC)]);
         // At the start the programs look anyway.
-        for (objects, told) in [
+        for (objects, announced) in [
             (&one, 2),
             (&one, 2),
             (&unrelated, 2),
@@ -101,7 +101,7 @@ mod tests {
             (&one, 4),
         ] {
             watch.announce(objects).unwrap();
-            assert_eq!(count.load(Ordering::Relaxed), told);
+            assert_eq!(count.load(Ordering::Relaxed), announced);
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let net = "10.0.0.0/8".parse().unwrap();
         let other = Object::MapEntry(MapEntry::Destination(net, DestinationClass::VPC));
         let (masquerade, skip) = (PoolPolicy::Masquerade, PoolPolicy::Skip);
-        for (object, told) in [
+        for (object, announced) in [
             (other, 2),
             (address(0, masquerade), 2),
             (address(0, masquerade), 2),
@@ -126,7 +126,7 @@ mod tests {
             (address(2, skip), 4),
         ] {
             watch.announce_more(&BTreeSet::from([object])).unwrap();
-            assert_eq!(count.load(Ordering::Relaxed), told, "{object:?}");
+            assert_eq!(count.load(Ordering::Relaxed), announced, "{object:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::kernel::{MapEntry, Object};
 /// The policy on packets from a pod to a remote. It is built from the desired entries of the maps,
 /// so it is ahead of them while they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judge {
+pub struct PolicyEngine {
     rules: Rules,
     /// The owner ENI of each endpoint's address.
     owners: BTreeMap<IpAddr, u8>,
@@ -34,7 +34,7 @@ struct Rules {
     exits: BTreeMap<u8, (u8, u8)>,
 }
 
-impl Judge {
+impl PolicyEngine {
     /// The judge of a node that is to have these objects.
     pub fn new<'a>(
         objects: impl IntoIterator<Item = &'a Object>,
@@ -79,7 +79,7 @@ impl Judge {
     }
 }
 
-impl Judge {
+impl PolicyEngine {
     /// True if flows made under the other policy may differ from what this one demands: by other
     /// rules, or because the address of an endpoint has another owner ENI.
     #[must_use]
@@ -104,7 +104,7 @@ impl Judge {
     }
 }
 
-impl FlowPolicy for Judge {
+impl FlowPolicy for PolicyEngine {
     /// Also where packets would be dropped.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
         match self.rule(pod, remote) {
@@ -145,7 +145,7 @@ mod tests {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
         let judge = |intent: &crate::intent::Intent| {
-            Judge::new(
+            PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
             )
@@ -172,12 +172,12 @@ mod tests {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
         let judge = |intent: &crate::intent::Intent| {
-            Judge::new(
+            PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
             )
         };
-        let of = |judge: &Judge, pod: &str, remote: &str| {
+        let of = |judge: &PolicyEngine, pod: &str, remote: &str| {
             judge.is_exempt(pod.parse().unwrap(), remote.parse().unwrap())
         };
         let before = judge(&intent);
@@ -204,7 +204,7 @@ mod tests {
             let address = "10.0.1.65".parse().unwrap();
             let object = |eni| Object::MapEntry(MapEntry::Address(address, entry(eni)));
             let objects: Vec<_> = eni.map(object).into_iter().collect();
-            Judge::new(&objects, &MasqueradeSettings::default())
+            PolicyEngine::new(&objects, &MasqueradeSettings::default())
         };
         for (before, after, differs) in [
             (Some(0), Some(2), true),
@@ -222,9 +222,9 @@ mod tests {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
         let judge = |intent: &crate::intent::Intent| {
-            Judge::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
+            PolicyEngine::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
         };
-        let of = |judge: &Judge, remote: &str| {
+        let of = |judge: &PolicyEngine, remote: &str| {
             judge.exit("10.0.1.65".parse().unwrap(), remote.parse().unwrap(), 1)
         };
         intent.settings.masquerade.external = ExternalPolicy::PrimaryEni;

@@ -4,7 +4,7 @@
 mod engine;
 mod explain;
 
-pub use self::engine::Judge;
+pub use self::engine::PolicyEngine;
 pub use self::explain::{Asked, Live, unknown_source};
 
 use std::net::IpAddr;
