@@ -14,7 +14,7 @@ use loader::observation::view::{DeviceView, View};
 
 use crate::actor::Actor;
 use crate::allocation::Addresses;
-use crate::host::facts::Facts;
+use crate::host::host_snapshot::Facts;
 use crate::host::kernel::Host;
 use crate::server::{Ask, EndpointRequest};
 

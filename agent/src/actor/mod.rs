@@ -4,12 +4,12 @@
 pub(crate) mod admission;
 mod check;
 pub(crate) mod commands;
+pub(crate) mod deferred_deletes;
 mod detours;
 pub(crate) mod ingress;
 mod orphans;
 pub(crate) mod pacer;
 mod passes;
-pub(crate) mod pending;
 mod placing;
 pub(crate) mod policy;
 
@@ -33,10 +33,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
+use crate::actor::deferred_deletes::Pending;
 use crate::actor::detours::Detours;
 use crate::actor::ingress::OwnAddresses;
 use crate::actor::pacer::{Look, Pacer};
-use crate::actor::pending::Pending;
 use crate::actor::policy::PolicyFiles;
 use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::host::kernel::Host;

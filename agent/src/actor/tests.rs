@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::config::Config;
-use crate::host::facts::Facts;
+use crate::host::host_snapshot::Facts;
 use crate::server::EndpointRequest;
 
 mod allocation;

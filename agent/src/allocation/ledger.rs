@@ -22,7 +22,7 @@ use loader::intent::About;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{self, Point};
-use crate::state::durable::{Folder, Writing};
+use crate::state::atomic_dir::{Folder, Writing};
 use document::read_file;
 
 /// Name of the folder in the state folder.

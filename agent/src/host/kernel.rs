@@ -24,7 +24,7 @@ use loader::netlink::{Change, Netlink, Others};
 use loader::observation::gateways::{self, Gateway};
 use serde_json::Value;
 
-use super::facts::Facts;
+use super::host_snapshot::Facts;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
 use super::ports::TranslationPorts;

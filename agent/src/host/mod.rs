@@ -1,7 +1,7 @@
 //! The node's real kernel as the actor sees it: the lower half's parts put together.
 
 pub(crate) mod earlier_ports;
-pub(crate) mod facts;
+pub(crate) mod host_snapshot;
 pub(crate) mod kernel;
 pub(crate) mod netns;
 pub(crate) mod netns_lock;

@@ -22,8 +22,8 @@ use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::allocation::{Addresses, boot_id};
+use crate::actor::deferred_deletes::Pending;
 use crate::actor::ingress::task::IngressTask;
-use crate::actor::pending::Pending;
 use crate::config::{self, Config};
 use crate::faults;
 use crate::host::kernel::HostKernel;

@@ -1,7 +1,7 @@
 //! The agent's files on disk, and the locks that guard them.
 
 pub(crate) mod another_machine;
-pub(crate) mod durable;
+pub(crate) mod atomic_dir;
 pub(crate) mod identity;
 pub(crate) mod kept;
 pub(crate) mod lock;

@@ -14,7 +14,7 @@ use loader::constants;
 use loader::intent::{About, Endpoint};
 use serde::{Deserialize, Serialize};
 
-use super::durable::{Folder, Writing};
+use super::atomic_dir::{Folder, Writing};
 use crate::faults::{self, Point};
 use crate::server::EndpointRequest;
 use document::read_file;

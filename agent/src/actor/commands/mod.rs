@@ -1,8 +1,8 @@
 //! The socket's commands.
 
 mod addresses;
-mod collect;
-mod leasing;
+mod endpoint_leases;
+mod gc;
 pub(crate) mod sweeper;
 
 use std::collections::{BTreeMap, BTreeSet};
