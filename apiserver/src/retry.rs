@@ -9,7 +9,7 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 /// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
 /// must not keep the node from its documents.
-const OBEYED: Duration = Duration::from_mins(5);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// The tries of something that has to work in the end.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub fn requested(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {
         let details = status.details.as_ref().filter(|_| status.code == 429)?;
         let seconds = Duration::from_secs(details.retry_after_seconds.into());
-        return Some(seconds.min(OBEYED));
+        return Some(seconds.min(MAX_RETRY_AFTER));
     }
     requested(error.source()?)
 }
@@ -77,7 +77,7 @@ mod tests {
             2,
             "our own pace is slower"
         );
-        assert_eq!(retry.failed(&refusal(429, u32::MAX)), OBEYED);
+        assert_eq!(retry.failed(&refusal(429, u32::MAX)), MAX_RETRY_AFTER);
     }
 
     #[test]

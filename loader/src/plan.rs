@@ -56,7 +56,7 @@ pub struct Planned {
 pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
     let desired = desired(intent, observed);
     let owned = recognise(observed, intent.settings.protocol);
-    let here = Here::new(observed);
+    let here = ObservedIndex::new(observed);
     let missing: Vec<(Object, Scope)> = desired
         .objects
         .iter()
@@ -119,7 +119,7 @@ fn settled(
 }
 
 /// Answers whether an object is there as it should be.
-struct Here<'a> {
+struct ObservedIndex<'a> {
     observed: &'a Observed,
     /// The rules by their key: a rule's protocol is no part of what it does, and the kernel
     /// refuses a second rule that differs in nothing else.
@@ -128,7 +128,7 @@ struct Here<'a> {
     devices: BTreeSet<EndpointId>,
 }
 
-impl<'a> Here<'a> {
+impl<'a> ObservedIndex<'a> {
     fn new(observed: &'a Observed) -> Self {
         let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
         let finished = observed.links.values().filter_map(intact_device);

@@ -102,7 +102,7 @@ pub(crate) struct Actor<K> {
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
     /// True if the kernel refused the last subscription to its events, which was logged then.
-    deaf: bool,
+    events_unavailable: bool,
 }
 
 impl<K: Host> Actor<K> {
@@ -151,7 +151,7 @@ impl<K: Host> Actor<K> {
             pacer: Pacer::new(),
             folders: Default::default(),
             own: OwnAddresses::none(),
-            deaf: false,
+            events_unavailable: false,
         }
     }
 
@@ -220,11 +220,11 @@ impl<K: Host> Actor<K> {
             match self.reconciler.kernel().events() {
                 Ok(stream) => {
                     *events = Some(stream);
-                    self.deaf = false;
+                    self.events_unavailable = false;
                 }
                 // Once, not with every pass.
                 Err(error) => {
-                    if !std::mem::replace(&mut self.deaf, true) {
+                    if !std::mem::replace(&mut self.events_unavailable, true) {
                         tracing::warn!("no events from the kernel: {error:#}");
                     }
                 }

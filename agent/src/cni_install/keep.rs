@@ -14,7 +14,7 @@ use super::conflist::PORTMAP;
 use super::files::Folder;
 use super::list::{self, MARKER};
 use super::pace::Pace;
-use super::{CONFLIST, Install, PATIENCE, Report, install_wanted};
+use super::{CONFLIST, Install, REPLY_TIMEOUT, Report, install_wanted};
 
 /// Installs the plugin as soon as the agent is ready, and again whenever a file is not as it was
 /// left. A list of an earlier boot, which has the runtime call the network ready before the agent is,
@@ -61,7 +61,7 @@ fn remove_old(what: &Install) -> Result<()> {
     if of_this_boot || !list.exists() {
         return Ok(());
     }
-    let agent = Agent::new(what.socket.clone(), PATIENCE);
+    let agent = Agent::new(what.socket.clone(), REPLY_TIMEOUT);
     if agent.has_network().is_ok() {
         return Ok(());
     }

@@ -26,7 +26,7 @@ pub const CONFLIST: &str = "10-towpath.conflist";
 /// Permissions of the binaries.
 const BINARY_MODE: u32 = 0o755;
 /// The time limit of the agent's answer on its readiness.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between requests to an agent that is not ready yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -185,7 +185,7 @@ fn beside_us() -> Result<PathBuf> {
 /// Waits until pods can be added, or could be if there were addresses: a full node has a network
 /// too.
 fn wait(socket: &Path, patience: Option<Duration>) -> Result<()> {
-    let agent = Agent::new(socket.to_owned(), PATIENCE);
+    let agent = Agent::new(socket.to_owned(), REPLY_TIMEOUT);
     let deadline = Instant::now() + patience.unwrap_or_default();
     loop {
         let Err(error) = agent.has_network() else {

@@ -129,7 +129,7 @@ pub(crate) struct HostKernel {
     /// The gateways that the last observation showed.
     gateways: Vec<Gateway>,
     /// Why the programs could not be told the gateways' MACs, which was logged then.
-    untold: Option<String>,
+    gateways_error: Option<String>,
     pins: PinsLock,
     /// The folder beside the pins that names the state folder.
     identity: PathBuf,
@@ -163,7 +163,7 @@ impl HostKernel {
             silent: Silent::default(),
             in_plan: false,
             gateways: Vec::new(),
-            untold: None,
+            gateways_error: None,
         }
     }
 
@@ -205,11 +205,11 @@ impl HostKernel {
         let told = self.datapath.know_gateways(&self.gateways).and(watched);
         let error = told.err().map(|error| format!("{error:#}"));
         if let Some(error) = &error
-            && self.untold.as_ref() != Some(error)
+            && self.gateways_error.as_ref() != Some(error)
         {
             tracing::warn!("the programs may not know the gateways' MACs: {error}");
         }
-        self.untold = error;
+        self.gateways_error = error;
     }
 }
 

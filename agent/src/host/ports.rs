@@ -17,7 +17,7 @@ use crate::config::Config;
 use flows as nat;
 
 /// The time before programs that were refused are tried again.
-const PATIENCE: Duration = Duration::from_mins(1);
+const RETRY: Duration = Duration::from_mins(1);
 /// The time that the sweeper may be busy with something else.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -98,7 +98,7 @@ impl TranslationPorts {
     ) -> Slices {
         let usable = host.usable();
         let refused = self.refused.as_ref();
-        let may_try = refused.is_none_or(|(at, _)| at.elapsed() > PATIENCE);
+        let may_try = refused.is_none_or(|(at, _)| at.elapsed() > RETRY);
         if self.are_used && !self.are_set && may_try && self.shares(&usable) {
             let slices = choose(&usable);
             match self.change(slices, datapath, nat) {

@@ -17,7 +17,7 @@ const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: pack
 /// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;
 /// The time until the next try after the programs could not be loaded.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(30);
 /// The time after the begin of recording at which flows of that time are recorded, though no pass
 /// ends clean.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl ServiceNat {
         if is_late(&self.renewed, SETTLED) {
             self.settled();
         }
-        let may_try = self.refused.is_none() || is_late(&self.refused, PATIENCE);
+        let may_try = self.refused.is_none() || is_late(&self.refused, RETRY);
         if !self.is_on && may_try && self.is_wanted() {
             match datapath.keep_notes(self.room) {
                 Ok(()) => {

@@ -4,7 +4,7 @@
 /// has one for each thread, and after the first large block that is freed it takes blocks of that
 /// size out of the heap, where they leave holes.
 #[cfg(target_env = "gnu")]
-pub(crate) fn frugal() {
+pub(crate) fn tune_allocator() {
     /// From this size on a block is a mapping of its own, in bytes: the default, kept.
     const LARGE: libc::c_int = 128 * 1024;
 
@@ -19,7 +19,7 @@ pub(crate) fn frugal() {
 
 /// Other allocators do so by themselves.
 #[cfg(not(target_env = "gnu"))]
-pub(crate) fn frugal() {}
+pub(crate) fn tune_allocator() {}
 
 /// Gives back what the start took: the kernel's types and the programs are parsed once.
 #[cfg(target_env = "gnu")]

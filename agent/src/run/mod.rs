@@ -40,16 +40,16 @@ use crate::server::{Handle, Server, ServerLimits};
 use crate::sources::node::Kept;
 use crate::sources::numbering::Numbering;
 use crate::state::identity;
-use crate::state::lock::{Lock, PATIENCE, PinsLock};
+use crate::state::lock::{LOCK_TIMEOUT, Lock, PinsLock};
 use crate::state::store::Store;
 use flows as nat;
 
 /// Folder of the endpoint records in the state folder.
 pub(crate) const ENDPOINTS: &str = "endpoints";
 /// The time that a pass may go on once the agent has been stopped.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time in which callers get a last answer, once nothing is done any more.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
 ///
@@ -58,7 +58,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// the programs.
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
-    memory::frugal();
+    memory::tune_allocator();
     let mut settings = config.settings();
     let mut netlink = Netlink::open(settings.protocol)?;
     let mut checked = check(config).await?;
@@ -93,7 +93,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let tracker = Box::new(KernelTracker::default());
     let _sweeper = nat::start(of_nat.tables, lifetimes, limits, tracker, nat.clone())?;
     ports.give_back(&mut reservation);
-    let (handle, commands) = Handle::new(Handle::PATIENCE);
+    let (handle, commands) = Handle::new(Handle::REPLY_TIMEOUT);
     let Sources {
         document,
         source,
@@ -155,7 +155,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         () = ingress.run() => {}
         () = stop_at([terminate, interrupt], stop) => {}
     }
-    server.finish(FAREWELL).await;
+    server.finish(DRAIN_TIMEOUT).await;
     Ok(())
 }
 
@@ -167,8 +167,8 @@ async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
     }
     tracing::info!("stopping; existing objects stay");
     stop.send_replace(true);
-    tokio::time::sleep(GRACE).await;
-    tracing::warn!("a pass did not end within {GRACE:?}");
+    tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
+    tracing::warn!("a pass did not end within {SHUTDOWN_TIMEOUT:?}");
 }
 
 /// Service NAT as the settings have it, and what the programs are to do for it.
@@ -192,16 +192,16 @@ fn locks(
     pin_root: &Path,
     socket: &Path,
 ) -> Result<((Lock, NetnsLock), (PinsLock, PathBuf))> {
-    let lock = Lock::take(state, PATIENCE)?;
+    let lock = Lock::take(state, LOCK_TIMEOUT)?;
     let about = format!(
         "state-dir {}, datapath.pin-root {}, socket {}",
         state.display(),
         pin_root.display(),
         socket.display()
     );
-    let netns = NetnsLock::take(&about, PATIENCE)?;
+    let netns = NetnsLock::take(&about, LOCK_TIMEOUT)?;
     bpf::prepare(pin_root)?;
-    let pins = PinsLock::take(pin_root, PATIENCE)?;
+    let pins = PinsLock::take(pin_root, LOCK_TIMEOUT)?;
     let identity = identity::join(state, pin_root)?;
     Ok(((lock, netns), (pins, identity)))
 }

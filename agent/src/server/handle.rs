@@ -122,7 +122,7 @@ impl Handle {
     pub const QUEUE: usize = 64;
     /// The time that a caller waits for its answer by default. The kernel needs milliseconds for
     /// one command.
-    pub const PATIENCE: Duration = Duration::from_secs(20);
+    pub const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// A handle, and the end at which its commands arrive.
     #[must_use]

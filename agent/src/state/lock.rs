@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 const NAME: &str = "agent.lock";
 
 /// The time that an agent waits for the one before it, which may be about to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time between looks.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
@@ -208,7 +208,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = Lock::take(folder.path(), Duration::ZERO).unwrap();
         let ends = thread::spawn(|| drop(first));
-        Lock::take(folder.path(), PATIENCE).unwrap();
+        Lock::take(folder.path(), LOCK_TIMEOUT).unwrap();
         ends.join().unwrap();
     }
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use api::ids::EndpointId;
 
-use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, standing};
+use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, persisting_failures};
 use crate::intent::Intent;
 use crate::kernel::{Endpoints, Kernel, MapEntry, Object, Observed, Scope};
 use crate::observation::view::EndpointView;
@@ -77,7 +77,7 @@ impl<K: Kernel> Reconciler<K> {
         loop {
             let (plan, observed) = match self.look_at(intent, node, of, others).await {
                 Ok(look) => look,
-                Err(error) => return blind(progress, READING, &error, of),
+                Err(error) => return failed_pass(progress, READING, &error, of),
             };
             let due = self.due(&plan, &observed, &mut progress);
             if due.is_empty() || rounds == ROUNDS {
@@ -85,7 +85,7 @@ impl<K: Kernel> Reconciler<K> {
             }
             rounds += 1;
             if let Err(error) = self.kernel.announce_more(&plan.objects) {
-                return blind(progress, "prepare a change", &error, of);
+                return failed_pass(progress, "prepare a change", &error, of);
             }
             self.apply(due, &observed, &mut progress).await;
         }
@@ -138,7 +138,7 @@ fn part(intent: &Intent, of: &Endpoints) -> Intent {
 
 fn finish(plan: Plan, progress: Progress, of: &Endpoints) -> EndpointsPass {
     let mut view = plan.view;
-    let failures = standing(progress.failures, &plan.steps, &mut view);
+    let failures = persisting_failures(progress.failures, &plan.steps, &mut view);
     view.endpoints.retain(|id, _| of.contains_key(id));
     EndpointsPass {
         applied: progress.applied,
@@ -150,7 +150,12 @@ fn finish(plan: Plan, progress: Progress, of: &Endpoints) -> EndpointsPass {
 }
 
 /// The pass of a kernel that could not be read or prepared.
-fn blind(progress: Progress, step: &str, error: &anyhow::Error, of: &Endpoints) -> EndpointsPass {
+fn failed_pass(
+    progress: Progress,
+    step: &str,
+    error: &anyhow::Error,
+    of: &Endpoints,
+) -> EndpointsPass {
     let scopes = of.keys().map(|id| Scope::Endpoint(*id));
     let failures = scopes.map(|scope| Failure {
         scope: scope.to_string(),

@@ -184,12 +184,12 @@ impl<K: Kernel> Reconciler<K> {
                 Some(observed) => (self.plan(intent, &observed), observed),
                 None => match self.look(intent).await {
                     Ok(look) => look,
-                    Err(error) => return self.blind(progress, READING, &error),
+                    Err(error) => return self.failed_pass(progress, READING, &error),
                 },
             };
             // Also where nothing is to be done: what was announced before may never have come about.
             if let Err(error) = self.kernel.announce(&plan.objects) {
-                return self.blind(progress, "prepare a change", &error);
+                return self.failed_pass(progress, "prepare a change", &error);
             }
             let due = self.due(&plan, &observed, &mut progress);
             if due.is_empty() {
@@ -202,7 +202,7 @@ impl<K: Kernel> Reconciler<K> {
                 self.due(&plan, &observed, &mut progress);
                 self.finish(intent, plan, observed, progress)
             }
-            Err(error) => self.blind(progress, READING, &error),
+            Err(error) => self.failed_pass(progress, READING, &error),
         }
     }
 
@@ -280,7 +280,7 @@ impl<K: Kernel> Reconciler<K> {
 
     /// The pass of a kernel that could not be read or prepared: what was known before, and the
     /// reason.
-    fn blind(&mut self, progress: Progress, step: &str, error: &anyhow::Error) -> Pass {
+    fn failed_pass(&mut self, progress: Progress, step: &str, error: &anyhow::Error) -> Pass {
         let failure = Failure {
             scope: Scope::Node.to_string(),
             step: step.to_owned(),
@@ -308,7 +308,7 @@ impl<K: Kernel> Reconciler<K> {
     ) -> Pass {
         self.node = Some(observed.without_endpoints());
         let mut view = plan.view;
-        let failures = standing(progress.failures, &plan.steps, &mut view);
+        let failures = persisting_failures(progress.failures, &plan.steps, &mut view);
         if plan.steps.is_empty() {
             self.ledger.settle(plan.objects);
         } else {
@@ -331,7 +331,11 @@ impl<K: Kernel> Reconciler<K> {
 
 /// The failures that stand at the end of a pass with these steps left, noted in the view. What failed
 /// and is done all the same is none: the kernel came by itself to where it should be.
-fn standing(failures: Vec<(Scope, Failure)>, left: &[Planned], view: &mut View) -> Vec<Failure> {
+fn persisting_failures(
+    failures: Vec<(Scope, Failure)>,
+    left: &[Planned],
+    view: &mut View,
+) -> Vec<Failure> {
     let remaining: BTreeSet<Scope> = left.iter().map(|planned| planned.step.scope).collect();
     let mut stand = Vec::new();
     for (scope, failure) in failures {

@@ -10,7 +10,7 @@ use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 
 /// The time that documents wait for the first answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
 
 /// The result so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Identity {
             )),
             Self::Awaited => Err(format!(
                 "spec.instance-id: \"{instance}\" is not compared yet: the instance's metadata service \
-                 has {PATIENCE:?} to answer (kubernetes.metadata-endpoint)"
+                 has {FIRST_ANSWER:?} to answer (kubernetes.metadata-endpoint)"
             )),
         }
     }
@@ -57,7 +57,7 @@ pub(in crate::cluster) fn look(endpoint: Option<MetadataEndpoint>) -> watch::Rec
     let (sender, receiver) = watch::channel(Identity::Awaited);
     tokio::spawn(async move {
         let mut retry = Retry::default();
-        let patience = sleep(PATIENCE);
+        let patience = sleep(FIRST_ANSWER);
         tokio::pin!(patience);
         loop {
             let answer = instance::id(endpoint.address());

@@ -176,9 +176,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_that_does_not_answer_is_not_alive() {
-        assert!(LIFE < Handle::PATIENCE);
+        assert!(LIFE < Handle::REPLY_TIMEOUT);
         let limit = Duration::from_millis(50);
-        let (agent, commands) = Handle::new(Handle::PATIENCE);
+        let (agent, commands) = Handle::new(Handle::REPLY_TIMEOUT);
         // Its commands pile up.
         assert_eq!(life(&agent, limit).await, None);
         drop(commands);
@@ -193,7 +193,7 @@ mod tests {
         let exposition = Exposition::bind(&http, &MetricsSection::default()).await;
         let exposition = exposition.unwrap();
         let address = exposition.0[0].0.local_addr().unwrap();
-        let (agent, mut commands) = Handle::new(Handle::PATIENCE);
+        let (agent, mut commands) = Handle::new(Handle::REPLY_TIMEOUT);
         let answers = async {
             while let Some(command) = commands.recv().await {
                 if let Command::Alive(reply) = command {
