@@ -42,7 +42,7 @@ use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::host::kernel::Host;
 use crate::host::netns;
 use crate::server::Command;
-use crate::server::Work;
+use crate::server::ReconcileStats;
 use crate::sources::node::NodeSource;
 use crate::sources::numbering::Numbering;
 use crate::state::store::{Store, Stored};
@@ -81,7 +81,7 @@ pub(crate) struct Actor<K> {
     pub(crate) last_devices: BTreeMap<EniNumber, u32>,
     pub(crate) started: Instant,
     /// Counters of passes.
-    pub(crate) work: Work,
+    pub(crate) work: ReconcileStats,
     /// The sweeper of translated flows.
     pub(crate) nat: nat::Handle,
     /// Messages about the cluster, for the status.
@@ -140,7 +140,7 @@ impl<K: Host> Actor<K> {
             seen: None,
             last_devices: BTreeMap::new(),
             started: Instant::now(),
-            work: Work::default(),
+            work: ReconcileStats::default(),
             nat,
             remarks: Remarks::default(),
             bypassed: Bypassed::default(),

@@ -2,9 +2,9 @@
 
 pub(crate) mod bypassed;
 pub(crate) mod cluster;
-pub(crate) mod figures;
 pub(crate) mod health;
 pub(crate) mod masquerade;
+pub(crate) mod metrics;
 pub(crate) mod nat;
 pub(crate) mod refused;
 pub(crate) mod traces;

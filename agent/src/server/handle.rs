@@ -18,7 +18,7 @@ use api::{ApiError, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::validate::{AddressRequest, EndpointRequest};
-use crate::server::Figures;
+use crate::server::MetricsSnapshot;
 
 /// Where the answer to a command goes.
 pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
@@ -61,7 +61,7 @@ pub enum Command {
     /// The datapath's counters.
     Metrics(Reply<Vec<Metric>>),
     /// Everything that is counted.
-    Figures(Reply<Box<Figures>>),
+    MetricsSnapshot(Reply<Box<MetricsSnapshot>>),
     /// Entries of documents and objects that are not used.
     Refused(Reply<Vec<Refused>>),
     /// The rules of netfilter that packets of the direct path do not meet.

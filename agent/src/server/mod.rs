@@ -5,14 +5,14 @@ mod addresses;
 mod body;
 pub(crate) mod connections;
 pub(crate) mod exposition;
-mod figures;
 mod handle;
 mod listener;
+mod metrics;
 mod refusal;
 mod routes;
 mod validate;
 
-pub use figures::{Figures, Work};
 pub use handle::{AddressCommand, Command, Handle, IngressCommand, Reply};
 pub use listener::{Server, ServerLimits};
+pub use metrics::{MetricsSnapshot, ReconcileStats};
 pub use validate::{AddressRequest, Ask, EndpointRequest};

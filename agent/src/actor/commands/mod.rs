@@ -114,7 +114,7 @@ impl<K: Host> Actor<K> {
                 self.explain(tuple, reply);
             }
             Command::Metrics(reply) => drop(reply.send(self.metrics())),
-            Command::Figures(reply) => drop(reply.send(self.figures().map(Box::new))),
+            Command::MetricsSnapshot(reply) => drop(reply.send(self.figures().map(Box::new))),
             Command::Exhausted(reply) => drop(reply.send(self.addresses.exhausted())),
             Command::Refused(reply) => drop(reply.send(Ok(self.refused()))),
             Command::CutOffPods(reply) => drop(reply.send(Ok(self.cut_off_pods()))),

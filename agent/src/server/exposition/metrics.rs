@@ -5,13 +5,13 @@ use api::types::ObjectKind;
 use api::types::{NatStatus, PoolStatus};
 
 use super::text::{Kind, Labels, Metric};
-use crate::server::Figures;
+use crate::server::MetricsSnapshot;
 
 /// The program whose counters are of flows, not of packets.
 const NAT: &str = "nat";
 
 /// All metrics.
-pub(super) fn metrics(figures: &Figures) -> Vec<Metric> {
+pub(super) fn metrics(figures: &MetricsSnapshot) -> Vec<Metric> {
     let mut all = state(figures);
     all.extend(pools(&figures.pools));
     all.extend(packets(&figures.counters));
@@ -48,7 +48,7 @@ fn by<'a>(
     }
 }
 
-fn state(figures: &Figures) -> Vec<Metric> {
+fn state(figures: &MetricsSnapshot) -> Vec<Metric> {
     let version = env!("CARGO_PKG_VERSION");
     let states = |(ready, not_ready)| [("ready", ready), ("not-ready", not_ready)];
     vec![
@@ -237,8 +237,8 @@ fn flows(nat: &NatStatus) -> Vec<Metric> {
     ]
 }
 
-fn work(figures: &Figures) -> Vec<Metric> {
-    let Figures {
+fn work(figures: &MetricsSnapshot) -> Vec<Metric> {
+    let MetricsSnapshot {
         work,
         repairs,
         requests,
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn every_metric_is_documented_as_it_is_and_every_documented_one_is_there() {
         let mut expected: Vec<String> = Vec::new();
-        for metric in metrics(&Figures::default()) {
+        for metric in metrics(&MetricsSnapshot::default()) {
             let Metric { name, kind, .. } = metric;
             let kind = match kind {
                 Kind::Counter => "counter",

@@ -153,7 +153,7 @@ async fn readiness(State(context): State<Context>) -> Response {
 
 async fn metrics(State(context): State<Context>) -> Response {
     let _turn = context.turn.lock().await;
-    match context.agent.ask(Command::Figures).await {
+    match context.agent.ask(Command::MetricsSnapshot).await {
         Ok(figures) => {
             let text = text::text(&metrics::metrics(&figures));
             ([(CONTENT_TYPE, FORMAT)], text).into_response()

@@ -9,16 +9,16 @@ use loader::reconcile::Repairs;
 use super::refused;
 use crate::actor::Actor;
 use crate::host::kernel::Host;
-use crate::server::Figures;
+use crate::server::MetricsSnapshot;
 
 impl<K: Host> Actor<K> {
     /// The counters that need no look at the kernel's configuration.
-    pub(crate) fn figures(&mut self) -> Result<Figures, ApiError> {
+    pub(crate) fn figures(&mut self) -> Result<MetricsSnapshot, ApiError> {
         let repairs = self.repairs().by_kind.into_iter();
         let view = &self.pass.view;
         let endpoints = view.endpoints.values().map(|view| &view.readiness);
         let enis = view.enis.values().map(|view| &view.readiness);
-        Ok(Figures {
+        Ok(MetricsSnapshot {
             is_ready: self.ready().is_ok(),
             uptime_seconds: self.started.elapsed().as_secs(),
             endpoints: by_readiness(endpoints),

@@ -6,7 +6,7 @@ use api::types::{Metric, NatStatus, ObjectKind, PoolStatus, RefusedKind};
 
 /// The counters. They need no look at the kernel but at the datapath's counters.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct MetricsSnapshot {
     /// True if a pod without special requests can be added.
     pub is_ready: bool,
     /// Seconds since the agent's start.
@@ -28,7 +28,7 @@ pub struct Figures {
     /// The state of the sweeper of flows.
     pub nat: NatStatus,
     /// The reconciler's counters.
-    pub work: Work,
+    pub work: ReconcileStats,
     /// Objects repaired, by kind.
     pub repairs: BTreeMap<ObjectKind, u64>,
     /// Requests to the API server, by method.
@@ -39,7 +39,7 @@ pub struct Figures {
 
 /// The reconciler's counters since the agent's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct ReconcileStats {
     /// Passes, of all of the node or of some endpoints.
     pub passes: u64,
     /// Changes of the kernel.
@@ -48,7 +48,7 @@ pub struct Work {
     pub failures: u64,
 }
 
-impl Work {
+impl ReconcileStats {
     /// Counts a pass.
     pub(crate) fn count(&mut self, steps: usize, failures: usize) {
         let add = |to: &mut u64, more: usize| {
