@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::client::PATIENCE;
 use super::{cause, objects};
 
-/// How much may wait to be counted; what comes then is not.
+/// Capacity of the queue of events; later ones are dropped.
 const QUEUE: usize = 256;
 /// Most characters of a message (`NoteLengthLimit` of the newer events' API).
 const MESSAGE_MAX: usize = 1024;

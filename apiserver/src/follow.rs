@@ -14,7 +14,7 @@ use super::lists::Lists;
 use super::retry::Retry;
 use super::{client, objects};
 
-/// How soon a resource that the API server does not have is looked for again.
+/// The time until the next look for a resource that the API server does not have.
 pub const LOOK_FOR: Duration = Duration::from_secs(30);
 
 /// Namespace, empty where there is none, and name.
@@ -33,13 +33,13 @@ pub enum Trouble {
 pub struct Resource {
     /// Its versions, the newest first: the first that the API server has counts.
     pub versions: Vec<Api<DynamicObject>>,
-    /// How its objects come.
+    /// The way in which its objects come.
     pub lists: Lists,
     /// Which of its objects.
     pub config: watcher::Config,
-    /// How soon it is looked for again where the API server has none of them.
+    /// The time until the next look where the API server does not have the resource.
     pub absent: Duration,
-    /// How long removals of objects are held back. A resource that is removed loses its objects first.
+    /// The delay of removals of objects. A resource that is removed loses its objects first.
     pub settle: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! How the objects that there are come before their changes. Where the API server can, the watch
-//! itself streams them, so that it builds no list for each node. Elsewhere they are listed.
+//! The first objects of a watch, before their changes. Where the API server can, the watch itself
+//! streams them, so that it builds no list for each node. Elsewhere they are listed.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const BOUND: Duration = Duration::from_secs(30);
 /// By which a request is for a stream.
 const STREAMED: &str = "sendInitialEvents";
 
-/// How objects come: one way for everything that a connection follows. A server that does not
-/// stream is found out once.
+/// The way in which objects come, the same for all that a connection follows. A server that does
+/// not stream is found out once.
 #[derive(Clone)]
 pub struct Lists {
     are_streamed: Arc<AtomicBool>,

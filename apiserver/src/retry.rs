@@ -1,4 +1,4 @@
-//! How long to wait before the API server is asked again.
+//! The wait before the next request to the API server.
 
 use std::error::Error;
 use std::time::Duration;

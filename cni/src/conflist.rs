@@ -11,7 +11,7 @@ use crate::spec::SpecVersion;
 /// our plugin, for its first version.
 ///
 /// # Errors
-/// What is wrong with it.
+/// With the first fault of the list.
 pub fn check(text: &[u8]) -> Result<Config, Failure> {
     let list: Value = serde_json::from_slice(text)
         .map_err(|error| Failure::new(Code::Decode, "no JSON").with_details(error.to_string()))?;
@@ -72,7 +72,7 @@ fn versions(list: &Value) -> Result<Vec<SpecVersion>, Failure> {
     Ok(versions)
 }
 
-/// What a plugin gets by standard input: its own object with the list's name.
+/// The standard input of a plugin: its own object with the list's name.
 fn of_plugin(list: &Value, plugin: &Value) -> Value {
     let mut config = plugin.clone();
     if let (Value::Object(config), Some(name)) = (&mut config, list.get("name")) {

@@ -21,7 +21,7 @@ pub struct Delegate {
     path: PathBuf,
 }
 
-/// What a plugin prints when it fails.
+/// The output of a plugin that fails.
 #[derive(Debug, Deserialize)]
 struct Printed {
     code: u32,

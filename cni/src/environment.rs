@@ -1,4 +1,4 @@
-//! What the runtime says in environment variables.
+//! The runtime's environment variables.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::failure::{Code, Failure};
 use crate::owner::Owner;
 
-/// What the runtime asks for.
+/// The command of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Attach a container.
@@ -74,7 +74,7 @@ impl Variables for OwnEnvironment {
 /// A container's interface, as ADD, DEL and CHECK name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Whose attachment it is.
+    /// The owner of the attachment.
     pub owner: Owner,
     /// The network namespace.
     pub netns: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! How a call of the plugin fails: the specification's codes, and ours.
+//! Failures of a call of the plugin: the specification's codes, and ours.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum Code {
     Agent,
     /// A delegated IPAM plugin could not be run, or its answer was not understood.
     Delegate,
-    /// What a delegated plugin gave.
+    /// The code of a delegated plugin.
     Other(u32),
 }
 
@@ -90,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// The same with details.
+    /// The failure with details.
     #[must_use]
     pub fn with_details(self, details: impl Into<String>) -> Self {
         Self {

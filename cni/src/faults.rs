@@ -7,24 +7,24 @@
 
 use std::fmt;
 
-/// What is asked of the agent.
+/// The request to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// Something new: the endpoint of ADD, the lease of the IPAM plugin's.
     Add,
     /// The claim of a lease.
     Claim,
-    /// What DEL takes away.
+    /// Removal by DEL.
     Del,
-    /// What a DEL takes away that was queued.
+    /// Removal by a DEL that was queued.
     Queued,
-    /// What GC takes away.
+    /// Removal by GC.
     Collect,
     /// Nothing changes by it: no point.
     Look,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Before the connection.

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::failure::{Code, Failure};
 use crate::owner::Owner;
 
-/// How often a lock is tried that somebody else has.
+/// The time between tries of a lock that another process has.
 const RETRY: Duration = Duration::from_millis(5);
 /// Folder of the locks of owners, in the state folder.
 const FOLDER: &str = "delegated";
-/// How many digits of an owner's id choose its lock: there are few files, and none has to go.
+/// Number of digits of an owner's id that choose its lock: there are few files, and none has to go.
 const DIGITS: usize = 2;
 
 /// A lock that was asked for.
@@ -56,9 +56,8 @@ pub(crate) fn lock(
     }
 }
 
-/// Has calls for an owner that go to a delegated plugin come one after the other, as long as what this
-/// returns is there: who comes second sees what the first one has made. Others may have to wait for
-/// each other too.
+/// Serialises calls for an owner that go to a delegated plugin, while the returned file lives: a
+/// later call sees the objects of the earlier one. Calls for other owners may have to wait too.
 ///
 /// # Errors
 /// When the lock cannot be had.

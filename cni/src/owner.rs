@@ -1,4 +1,4 @@
-//! Who an attachment belongs to.
+//! The owner of an attachment.
 
 use std::fmt;
 

@@ -26,9 +26,9 @@ const VERSION: u32 = 1;
 pub const FOLDER: &str = "pending-deletes";
 const LOCK: &str = ".lock";
 const SUFFIX: &str = ".json";
-/// What an entry's name ends with that cannot be read.
+/// Suffix of the name of an entry that cannot be read.
 const CORRUPT_SUFFIX: &str = ".corrupt";
-/// What a temporary file's name begins with.
+/// Prefix of a temporary file's name.
 const TEMPORARY_PREFIX: &str = ".new-";
 /// Most entries of others that one call carries out: it is a pod's start that waits for it.
 const MOST: usize = 16;

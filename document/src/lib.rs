@@ -18,7 +18,7 @@ const YAML_BRACKETS_MAX: usize = 16_384;
 pub struct ReadError {
     /// Path of the field (`status.eni.enis.eni-0abc.number`); `document` for the whole text.
     pub path: String,
-    /// What is wrong there: the value, what is allowed, line and column.
+    /// The message: the value, the allowed ones, line and column.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! What cargo knows and makes: the workspace's targets, and the executables of a build.
+//! Cargo's knowledge and products: the workspace's targets, and the executables of a build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,15 +47,15 @@ pub(crate) struct Package {
     /// Its version.
     #[serde(default)]
     pub(crate) version: String,
-    /// What it is.
+    /// Its description.
     pub(crate) description: Option<String>,
-    /// How it may be used (SPDX).
+    /// Its licence (SPDX).
     pub(crate) license: Option<String>,
     /// Where its sources are.
     pub(crate) repository: Option<String>,
     /// Its `Cargo.toml`.
     pub(crate) manifest_path: PathBuf,
-    /// What it depends on, ours and others'.
+    /// Its dependencies, ours and others'.
     pub(crate) dependencies: Vec<Dependency>,
     /// Its targets.
     targets: Vec<RawTarget>,
@@ -98,7 +98,7 @@ impl Metadata {
         Self::read_in(datapath_build::workspace_root())
     }
 
-    /// The same for another workspace.
+    /// Reads the metadata of another workspace.
     pub(crate) fn read_in(root: &Path) -> Result<Self> {
         let mut command = process::locked_cargo("metadata");
         command

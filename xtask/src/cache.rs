@@ -1,4 +1,4 @@
-//! What is fetched or built once for this user: folders below the user's cache folder.
+//! Files that are fetched or built once for this user, in folders below the user's cache folder.
 
 use std::env;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What xtask says itself goes to standard error: standard output belongs to results.
+//! Messages of xtask itself go to standard error: standard output belongs to results.
 
 use std::io::{self, ErrorKind, Write};
 

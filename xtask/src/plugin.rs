@@ -12,11 +12,11 @@ use crate::process;
 
 /// The target whose C library is made for static programs.
 const MUSL: &str = "x86_64-unknown-linux-musl";
-/// What stands in for it where it is not installed.
+/// The target in its place where it is not installed.
 pub(crate) const GNU: &str = "x86_64-unknown-linux-gnu";
-/// Has the compiler put the C library of that into programs.
+/// Links the C library of that target statically.
 const STATIC: &str = "-C target-feature=+crt-static";
-/// What stands in programs for the folder of the dependencies' sources.
+/// The name in programs of the folder of the dependencies' sources.
 const SOURCES: &str = "/cargo";
 /// Largest size: it is read from disk for every pod that starts.
 const LARGEST: u64 = 3 * 1024 * 1024 / 2;

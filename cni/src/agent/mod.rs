@@ -50,7 +50,7 @@ impl Agent {
         Self { socket, patience }
     }
 
-    /// The same with at most this patience.
+    /// The agent with at most this time limit.
     #[must_use]
     pub fn hurried(&self, patience: Duration) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Agent {
         self.call("GET", "addresses", None, Exchange::Look)
     }
 
-    /// Whether pods can be added.
+    /// Asks if pods can be added.
     ///
     /// # Errors
     /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].

@@ -1,4 +1,4 @@
-//! What goes over the agent's socket, as far as the plugin needs it.
+//! The messages of the agent's socket that the plugin needs.
 //!
 //! The agent's own types are in `api/src/types`; these are apart so that the plugin does not
 //! carry the agent's libraries, and so that it ignores what a later agent adds. Recorded requests
@@ -86,7 +86,7 @@ pub struct Wanted {
 /// The body of `PUT /v1/endpoints` and, without `netns`, of `PUT /v1/addresses`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request<'a> {
-    /// Whose it is.
+    /// Its owner.
     pub owner: &'a Owner,
     /// The pod's network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ pub struct Attachment {
 /// The answer to `GET /v1/endpoints/{container-id}/{interface}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Inspection {
-    /// What was attached.
+    /// The attachment.
     pub attachment: Attachment,
     /// The differences from the wanted state.
     #[serde(default)]
@@ -163,14 +163,14 @@ pub struct Leased {
 /// The answer to `GET /v1/addresses`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Leases {
-    /// What is leased.
+    /// The leases.
     pub leases: Vec<Lease>,
 }
 
 /// A lease in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Lease {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// The address.
     pub address: IpAddr,
@@ -188,11 +188,11 @@ pub struct Collect<'a> {
 /// Of the answer to `GET /v1/status`, what tells whether an agent without `GET /v1/ready` is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Status {
-    /// How it is.
+    /// Its health.
     pub health: Health,
 }
 
-/// How the agent is.
+/// The agent's health.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Health {
     /// `ready`, `degraded` or `not-ready`.

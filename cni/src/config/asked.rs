@@ -1,4 +1,4 @@
-//! What ADD is to make.
+//! The parameters of ADD.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,13 +19,13 @@ pub struct Asked {
     pub pools: BTreeMap<Family, String>,
     /// Addresses that the runtime asks for.
     pub addresses: Vec<IpAddr>,
-    /// What the IPAM plugin names as gateways.
+    /// The gateways that the IPAM plugin names.
     pub gateways: Gateways,
     /// Handed on to the container as it is.
     pub dns: Value,
 }
 
-/// What the IPAM plugin names as gateways.
+/// The gateways that the IPAM plugin names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateways {
     /// Those that the configuration names, in place of the VPC's router.
@@ -83,7 +83,7 @@ impl Asked {
     }
 }
 
-/// What other plugins do and ours leaves to the agent: it must not look as if it were obeyed.
+/// Fields of other plugins that are the agent's matter here: none may seem to have an effect.
 fn refuse_unsupported(all: &Fields<'_>) -> Result<(), Failure> {
     let fields = [
         ("mtu", "the agent's configuration decides the MTU"),

@@ -15,7 +15,7 @@ use crate::failure::{Code, Failure};
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
     object: &'a Map<String, Value>,
-    /// What stands before a field's name in messages.
+    /// Prefix of a field's name in messages.
     prefix: String,
 }
 

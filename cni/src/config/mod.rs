@@ -41,7 +41,7 @@ pub enum Role {
     Ipam,
 }
 
-/// Who gives the addresses.
+/// The source of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ipam {
     /// The agent.
@@ -65,11 +65,11 @@ pub struct Config {
     pub timeout: Duration,
     /// Where each call is noted.
     pub log_file: Option<PathBuf>,
-    /// Who gives the addresses.
+    /// The source of addresses.
     pub ipam: Ipam,
-    /// What ADD is to make.
+    /// The parameters of ADD.
     pub asked: Asked,
-    /// What came out of the chain so far (ADD), or at last (CHECK, DEL).
+    /// The result of the chain so far (ADD), or at its end (CHECK, DEL).
     pub previous: Option<PreviousResult>,
     /// The owners that the runtime knows, for GC.
     pub valid: Option<Vec<Owner>>,

@@ -1,4 +1,4 @@
-//! What is read from configurations.
+//! Reading of configurations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

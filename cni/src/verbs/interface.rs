@@ -83,7 +83,7 @@ pub(super) fn add<V: Variables>(
     ))
 }
 
-/// Has the delegated plugin give addresses; `None` when the owner has an endpoint: plugins such as
+/// Gets addresses from the delegated plugin; `None` when the owner has an endpoint: plugins such as
 /// host-local refuse a second ADD.
 fn delegated_addresses<V: Variables>(
     call: &Call<'_, V>,
@@ -104,9 +104,9 @@ fn delegated_addresses<V: Variables>(
     Ok(Some(result))
 }
 
-/// Has the delegated plugin delete what a failed ADD may have left there; not where the owner has an
-/// endpoint, or may have one: the address would be given to another container. What then stays goes
-/// with the DEL that follows a failed ADD.
+/// Makes the delegated plugin delete the rest of a failed ADD, unless the owner has an endpoint or
+/// may have one: the address would be given to another container. That rest goes with the DEL that
+/// follows a failed ADD.
 fn undo<V: Variables>(call: &Call<'_, V>, target: &Target, delegate: &Delegate) {
     match call.agent.inspect(&target.owner) {
         Err(CallError::Refused(refusal)) if refusal.code == "unknown-endpoint" => {
@@ -171,7 +171,7 @@ fn differences(
     problems
 }
 
-/// How addresses that a container was given differ from those that it has.
+/// Differences between the addresses that a container was given and those that it has.
 pub(super) fn address_differences(
     expected: &BTreeSet<IpAddr>,
     has: &BTreeSet<IpAddr>,

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The action of each command.
 
 mod interface;
 mod ipam;
@@ -92,7 +92,7 @@ impl<V: Variables> Call<'_, V> {
         }
     }
 
-    /// Has calls for an owner that go to a delegated plugin come one after the other.
+    /// Serialises calls for an owner that go to a delegated plugin.
     fn take_turn(&self, owner: &Owner) -> Result<File, Failure> {
         take_turn(&self.config.state_dir, owner, self.config.timeout)
     }
@@ -211,7 +211,7 @@ fn namespace(target: &Target) -> Result<&Path, Failure> {
     })
 }
 
-/// What CHECK is to compare with.
+/// The result that CHECK compares with.
 fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> {
     config.previous.as_ref().ok_or_else(|| {
         let message = "prevResult is missing: CHECK compares with it";
@@ -219,7 +219,7 @@ fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> 
     })
 }
 
-/// What CHECK has found.
+/// The findings of CHECK.
 fn verdict(problems: &[String]) -> Result<(), Failure> {
     if problems.is_empty() {
         return Ok(());

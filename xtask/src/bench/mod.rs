@@ -23,14 +23,14 @@ const PLUGIN_BINARY: &str = "TOWPATH_CNI_BIN";
 /// The package of the CNI plugin, which a runtime runs.
 const PLUGIN: &str = "towpath-cni";
 
-/// What is measured.
+/// The subject of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Group {
     /// Nanoseconds of each program for a packet, for every path that a packet can take.
     Program,
     /// CPU time of real traffic, beside plain routing and the VPC CNI's rules.
     Live,
-    /// The same with many endpoints, ENIs, exempt CIDRs and flows.
+    /// The agent with many endpoints, ENIs, exempt CIDRs and flows.
     Growth,
     /// The agent: latencies, memory, CPU, loading.
     Agent,
@@ -78,7 +78,7 @@ pub(crate) struct Options {
     /// percent worse beyond its spread.
     #[arg(long, value_name = "REV", conflicts_with = "json")]
     compare: Option<String>,
-    /// How many times each of the two is run; fewer than 3 have no spread worth the name.
+    /// Number of runs of each of the two; fewer than 3 have no useful spread.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "compare",
         value_parser = clap::value_parser!(u8).range(1..))]
     turns: u8,

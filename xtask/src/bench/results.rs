@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-/// What may be called the same.
+/// The ratio up to which figures count as equal.
 const TOLERATED: f64 = 1.10;
 
 /// A run, as the benchmark writes it.

@@ -1,4 +1,4 @@
-//! What each program costs on each kernel of the matrix: the checked-in table, and what is measured
+//! The cost of each program on each kernel of the matrix: the checked-in table, and new figures
 //! beside it.
 
 use std::array;
@@ -10,7 +10,7 @@ use super::figures::{Row, Sheet, Tolerance};
 use super::measured::Measured;
 use super::object::Object;
 
-/// How far a figure may be off, in percent: the verifier changes a little with each kernel, and the
+/// The tolerance of a figure, in percent: the verifier changes a little with each kernel, and the
 /// code with each compiler.
 const TOLERANCE: u64 = 10;
 /// The checked-in table: kernel and program, and the figures.
@@ -112,7 +112,7 @@ impl Costs {
         );
     }
 
-    /// What is off, in words; too little only where the figures have to be `exact`.
+    /// The deviations, in words; smaller figures only where they have to be `exact`.
     fn differences(&self, now: &[Row<2, 5>], exact: bool) -> Vec<String> {
         let tolerance = Tolerance {
             percent: TOLERANCE,

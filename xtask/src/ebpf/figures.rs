@@ -22,7 +22,7 @@ pub(super) struct Sheet<const NAMES: usize, const FIGURES: usize> {
     /// Its path in the workspace.
     pub(super) file: &'static str,
     pub(super) command: &'static str,
-    /// What stands before the table.
+    /// The text before the table.
     pub(super) preface: &'static str,
     pub(super) names: [&'static str; NAMES],
     pub(super) figures: [&'static str; FIGURES],
@@ -112,7 +112,7 @@ impl<const NAMES: usize, const FIGURES: usize> Row<NAMES, FIGURES> {
     }
 }
 
-/// How a figure may differ from what it was.
+/// The tolerance of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
     /// By so many percent.
@@ -122,7 +122,7 @@ pub(super) struct Tolerance {
 }
 
 impl Tolerance {
-    /// What is off, in words.
+    /// The deviations, in words.
     pub(super) fn differences<const FIGURES: usize>(
         self,
         columns: [&str; FIGURES],

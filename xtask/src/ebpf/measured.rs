@@ -1,4 +1,4 @@
-//! What a kernel says of the programs, as `ebpf-report` prints it.
+//! A kernel's figures of the programs, as `ebpf-report` prints them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,18 +10,18 @@ use serde::Deserialize;
 use crate::artifacts::{self, Executable};
 use crate::process;
 
-/// What a kernel says of the programs.
+/// A kernel's figures of the programs.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Measured {
     /// The kernel's release.
     kernel: String,
-    /// What the agent uses where it is and the kernel lacks.
+    /// Optional features of the kernel that it lacks.
     pub(crate) missing_features: Vec<String>,
     /// The programs that it took, by name.
     pub(crate) programs: BTreeMap<String, Figures>,
 }
 
-/// What the verifier says of one program.
+/// The verifier's figures of one program.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Figures {
     /// Instructions that it walked.
@@ -35,7 +35,7 @@ pub(crate) struct Figures {
 }
 
 impl Measured {
-    /// Has the running kernel verify every program of the object at `path`.
+    /// Makes the running kernel verify every program of the object at `path`.
     pub(crate) fn here(executables: &[Executable], path: &Path) -> Result<Self> {
         let reporter = artifacts::binary(executables, "ebpf-report")?;
         let text = process::output(Command::new(reporter).arg(path))?;

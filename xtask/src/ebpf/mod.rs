@@ -28,12 +28,12 @@ pub(crate) struct Options {
     /// Compile aya-log into the programs: a line per packet, for debugging only.
     #[arg(long)]
     debug_log: bool,
-    /// How to print the report.
+    /// Format of the report.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// How a report is printed.
+/// The format of a report.
 #[derive(Clone, Copy, ValueEnum)]
 enum Output {
     /// For people.

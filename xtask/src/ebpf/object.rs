@@ -20,7 +20,7 @@ const PSEUDO_CALL: u8 = 1;
 const FRAME: u8 = 10;
 /// The section of functions that programs call; every other section with code holds programs.
 const SUBPROGRAMS: &str = ".text";
-/// What a compiler calls for copies that it does not unroll.
+/// Routines that a compiler calls for copies that it does not unroll.
 const MEMORY_ROUTINES: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
 
 /// Where a function stands: section and offset.
@@ -42,7 +42,7 @@ pub(crate) struct Object {
     functions: BTreeMap<Place, Function>,
 }
 
-/// What one program costs, by its code.
+/// The cost of one program, by its code.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     /// The program's name.
@@ -84,7 +84,7 @@ impl Object {
         Ok(Self { functions })
     }
 
-    /// What each program costs, by name.
+    /// The cost of each program, by name.
     pub(super) fn costs(&self) -> Vec<Cost> {
         let mut costs: Vec<_> = self
             .programs()

@@ -1,4 +1,5 @@
-//! What each path of a packet costs: the checked-in table, and what `path-report` counts beside it.
+//! The cost of each path of a packet: the checked-in table, and the counts of `path-report` beside
+//! it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,8 +15,8 @@ use crate::process;
 use crate::setup::{self, Need};
 use crate::test::Results;
 
-/// How far a figure may be off: the code differs a little with each compiler. What got cheaper is
-/// written down, too, so that it cannot be lost again unseen.
+/// The tolerance of a figure: the code differs a little with each compiler. Lower figures are
+/// written down, too, so that a later loss is seen.
 const TOLERANCE: Tolerance = Tolerance {
     percent: 5,
     may_shrink: false,
@@ -113,7 +114,7 @@ pub(crate) fn check(executables: &[Executable]) -> Results {
     Results::of("what paths cost", check())
 }
 
-/// Has every path counted.
+/// Counts every path.
 fn count(executables: &[Executable]) -> Result<Vec<Row<3, 3>>> {
     let reporter = artifacts::binary(executables, "path-report")?;
     let text = process::output(&mut Command::new(reporter))?;
@@ -136,7 +137,7 @@ fn compare(before: &[Row<3, 3>], now: &[Row<3, 3>]) -> Result<()> {
     );
 }
 
-/// What is off, a line for each path.
+/// The deviations, a line for each path.
 fn differences(before: &[Row<3, 3>], now: &[Row<3, 3>]) -> Vec<String> {
     let name = |row: &Row<3, 3>| {
         let [program, path, service_nat] = &row.names;

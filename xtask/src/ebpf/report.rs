@@ -8,7 +8,7 @@ use super::measured::{Figures, Measured};
 use super::object::Object;
 use crate::console;
 
-/// What an object's programs cost.
+/// The cost of an object's programs.
 #[derive(Serialize)]
 pub(crate) struct Report {
     /// Where the object is.
@@ -17,13 +17,13 @@ pub(crate) struct Report {
     programs: Vec<Row>,
 }
 
-/// What one program costs.
+/// The cost of one program.
 #[derive(Serialize)]
 struct Row {
     program: String,
     /// Instruction slots, with called functions.
     instructions: u64,
-    /// The same in bytes.
+    /// The size in bytes.
     bytes: u64,
     /// Bytes of stack, of 512.
     stack_bytes: u64,

@@ -13,13 +13,13 @@ use crate::process;
 /// The permissions of files and folders.
 const MODE: u32 = 0o755;
 
-/// What an image has.
+/// The content of an image.
 pub(crate) struct Recipe {
     /// Files, by their absolute paths in the image. Every one of them may be run.
     pub(crate) files: Vec<(PathBuf, String)>,
     /// Symbolic links, by their paths in the image, and what they say.
     pub(crate) links: Vec<(&'static str, &'static str)>,
-    /// What runs.
+    /// The program that runs.
     pub(crate) entrypoint: &'static str,
     /// Labels (OCI image specification, "Annotations").
     pub(crate) labels: Vec<(&'static str, String)>,

@@ -36,7 +36,7 @@ fn loose(manifest: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether an entry is pinned: `name = "=1.2.3"`, `name = { version = "=1.2.3", ... }`, or ours.
+/// True if an entry is pinned: `name = "=1.2.3"`, `name = { version = "=1.2.3", ... }`, or ours.
 fn is_exact(entry: &str) -> bool {
     let Some((_, value)) = entry.split_once('=') else {
         return false;

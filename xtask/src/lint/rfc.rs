@@ -14,7 +14,7 @@ const RFCS: &[(&str, u32)] = &[
     ("RFC 6890", 3),
 ];
 
-/// What can be said of a requirement, and whether a test has to show it.
+/// The states of a requirement, and true for those that need a test.
 const STATES: &[(&str, bool)] = &[
     ("met", true),
     ("partly", true),
@@ -43,7 +43,7 @@ pub(super) fn check() -> Result<()> {
     bail!("docs/reference/rfc.md: {}", faults.join("; "));
 }
 
-/// What is wrong with the table.
+/// The faults of the table.
 fn faults(text: &str, exists: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let rows = rows(text)?;
     let mut faults = Vec::new();
@@ -109,7 +109,7 @@ fn tests(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(|word| word.contains("::"))
 }
 
-/// Whether the sources have a test of this name: program, modules, function.
+/// True if the sources have a test of this name: program, modules, function.
 fn exists(root: &Path, test: &str) -> bool {
     let mut parts: Vec<_> = test.split("::").collect();
     let (Some(function), false) = (parts.pop(), parts.is_empty()) else {
@@ -156,7 +156,7 @@ fn candidates(root: &Path, program: &str, modules: &[&str]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a source has a function of this name with the attribute of a test.
+/// True if a source has a function of this name with the attribute of a test.
 fn has_test(source: &str, function: &str) -> bool {
     source.split("#[test]").skip(1).any(|after| {
         let name = after.split_once("fn ").map(|(_, rest)| rest);

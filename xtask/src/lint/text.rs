@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// What no source may contain, and why. Written in pieces, so that this file passes.
+/// Words that no source may contain, and the reasons. Written in pieces, so that this file passes.
 const FORBIDDEN: &[(&str, &str)] = &[
     (
         concat!("TO", "DO"),
@@ -31,7 +31,7 @@ const LONGEST_FILE: usize = 450;
 const OPENINGS: &[&str] = &["What", "Whether", "Whose", "Who", "How", "Has", "The same"];
 
 /// Documentation comments that begin with one of [`OPENINGS`]. The limit may only shrink.
-const OPENINGS_ALLOWED: usize = 1235;
+const OPENINGS_ALLOWED: usize = 1105;
 
 /// Fails on a source that breaks a rule.
 pub(super) fn check() -> Result<()> {

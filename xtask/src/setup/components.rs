@@ -195,7 +195,7 @@ fn version_of(path: &str) -> Result<String> {
         .with_context(|| format!("go.mod requires no {path}"))
 }
 
-/// How much of something is done, in tenths.
+/// Progress in tenths.
 struct Progress {
     total: usize,
     done: usize,

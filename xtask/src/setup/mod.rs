@@ -19,7 +19,7 @@ pub(crate) use components::{COMPONENTS, Component, components};
 pub(crate) use deny::cargo_deny;
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
-/// What a command needs.
+/// The needs of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Compiler, core library and linker for the eBPF programs.
@@ -34,16 +34,16 @@ pub(crate) enum Need {
     Vm,
     /// The tool that unpacks packages of other releases of Debian.
     Unpack,
-    /// What makes the container image.
+    /// The tools that make the container image.
     Image,
-    /// What the container runtimes need that are unpacked and not installed.
+    /// The packages that the unpacked container runtimes need.
     Cri,
     /// The tools for a virtual environment of Python.
     Boto3,
 }
 
 impl Need {
-    /// What is needed whatever the user's cache holds.
+    /// The needs that do not depend on the user's cache.
     pub(crate) const ALWAYS: [Self; 8] = [
         Self::Build,
         Self::Lint,

@@ -12,7 +12,7 @@ pub(super) struct Requirement {
     pub(super) probe: &'static str,
     /// Debian's package that has it.
     pub(super) package: &'static str,
-    /// What needs it.
+    /// The need that it belongs to.
     need: Need,
     /// True if it belongs to Debian's eBPF compiler, which rustup's nightly can stand in for.
     pub(super) toolchain: bool,
@@ -135,7 +135,7 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Cri, "tar", "tar"),
 ];
 
-/// What `needs` ask for and the machine lacks.
+/// The requirements of `needs` that the machine lacks.
 pub(super) fn missing(needs: &[Need]) -> Vec<&'static Requirement> {
     REQUIREMENTS
         .iter()

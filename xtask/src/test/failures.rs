@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with the program of the test before its name.
+    /// The failure, with the program of the test before its name.
     pub(crate) fn of(self, program: &str) -> Self {
         Self {
             name: format!("{program}: {}", self.name),
@@ -99,7 +99,7 @@ enum Part {
 pub(crate) struct Reader {
     part: Part,
     found: Vec<Failure>,
-    /// How many were found when this program began to print its own.
+    /// Number of failures before this program's own.
     before: usize,
     slow: Vec<String>,
 }

@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// there.
     #[arg(long)]
     json: bool,
-    /// What to hand to the test programs, such as a part of a test's name.
+    /// Arguments for the test programs, such as a part of a test's name.
     #[arg(last = true)]
     arguments: Vec<String>,
 }

@@ -11,14 +11,14 @@ use super::libtest::Counts;
 /// Results of tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Results {
-    /// How many passed and failed.
+    /// Numbers of passed and failed tests.
     pub(crate) counts: Counts,
     /// Those that failed.
     pub(crate) failures: Vec<Failure>,
 }
 
 impl Results {
-    /// What came of one test, which is a function of ours and no program; a failure is printed.
+    /// The result of one test, which is a function of ours and no program; a failure is printed.
     pub(crate) fn of(name: &str, result: Result<()>) -> Self {
         match result {
             Ok(()) => Self {
@@ -41,7 +41,7 @@ impl Results {
         }
     }
 
-    /// What a test program has printed.
+    /// The results that a test program has printed.
     pub(crate) fn read(program: &str, counts: Counts, reader: Reader) -> Self {
         let failures = reader.finish().into_iter();
         Self {

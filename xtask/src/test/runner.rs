@@ -37,7 +37,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Has the test programs find files by variables of their environment.
+    /// Names files to the test programs by variables of their environment.
     pub(super) fn with_files(mut self, files: Vec<(&'static str, PathBuf)>) -> Self {
         self.environment = files;
         self
@@ -68,7 +68,7 @@ impl<'a> Runner<'a> {
             .sum()
     }
 
-    /// What a suite's test programs get beside the user's arguments: the figures that tests in
+    /// Arguments of a suite's test programs besides the user's: the figures that tests in
     /// namespaces measure are shown also where they pass.
     fn extra_arguments(&self) -> &'static [&'static str] {
         // libtest refuses an option that is given twice; with `--nocapture` there is none to show.

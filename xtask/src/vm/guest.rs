@@ -1,4 +1,4 @@
-//! What runs in a guest, and reading what it prints.
+//! The work of a guest, and the reading of its output.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -23,14 +23,14 @@ const TIME_LIMIT: Duration = Duration::from_mins(15);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
 
-/// What a guest's console said so far.
+/// The output of a guest's console so far.
 #[derive(Default)]
 pub(super) struct Console {
     /// Of all programs.
     pub(super) counts: Counts,
-    /// What failed among their tests.
+    /// The failures of their tests.
     pub(super) reader: Reader,
-    /// What the kernel says of the programs, once the reporter is done.
+    /// The kernel's figures of the programs, once the reporter is done.
     pub(super) measured: Option<Measured>,
     booted: bool,
     done: bool,

@@ -14,7 +14,7 @@ use crate::process;
 
 /// A kernel of the matrix.
 pub(super) struct Kernel {
-    /// What we call it, here and in the cache.
+    /// Its name, here and in the cache.
     pub(super) name: &'static str,
     /// Debian's suite that has it.
     suite: &'static str,
@@ -22,11 +22,11 @@ pub(super) struct Kernel {
     package: &'static str,
     /// True if it has TCX, which came with 6.6.
     pub(super) tcx: bool,
-    /// How much runs on it.
+    /// The depth of its tests.
     pub(super) depth: Depth,
 }
 
-/// How much runs on a kernel; each depth has the tests of those before it.
+/// The depth of a kernel's tests; each one includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
     /// The programs, by the kernel's test run.

@@ -1,4 +1,4 @@
-//! What came of each kernel, as one table or one JSON array.
+//! The results of all kernels, as one table or one JSON array.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::console;
 use crate::ebpf::Measured;
 use crate::test::{Counts, Failure, Results};
 
-/// What came of one kernel.
+/// The result of one kernel.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     /// The kernel's series, such as `6.12`; for one that did not come up, its name in the matrix.
@@ -19,11 +19,11 @@ pub(crate) struct Row {
     pub(super) passed: u64,
     /// Tests that failed.
     pub(super) failed: u64,
-    /// What the agent uses where it is and this kernel lacks.
+    /// Optional features of the kernel that this one lacks.
     pub(super) missing_features: Vec<String>,
 }
 
-/// What came of the matrix.
+/// The results of the matrix.
 #[derive(Default)]
 pub(crate) struct Outcome {
     rows: Vec<Row>,
