@@ -12,7 +12,7 @@ use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
-use loader::bpf::{DatapathSettings, Globals, Path, loader};
+use loader::bpf::{DatapathMode, DatapathSettings, Globals, loader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ impl Cost {
 fn settings() -> DatapathSettings {
     DatapathSettings {
         masquerade_v6: true,
-        path: Path::ServiceNat,
+        path: DatapathMode::ServiceNat,
         ..DatapathSettings::default()
     }
 }

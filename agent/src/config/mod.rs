@@ -22,7 +22,7 @@ use std::path::{Path as FilePath, PathBuf};
 use api::types::PathMode;
 use api::types::ServiceNat;
 use datapath_common::abi::DEFAULT_STACK;
-use loader::bpf::{BpfOptions, DatapathSettings, Path};
+use loader::bpf::{BpfOptions, DatapathMode, DatapathSettings};
 use loader::intent::masquerade::NO_SLICES;
 use loader::intent::{ClusterServices, Settings};
 use serde::{Deserialize, Serialize};
@@ -224,10 +224,10 @@ impl Config {
         DatapathSettings {
             mark: self.datapath.mark_mask.layout(),
             path: match (self.datapath.path, self.service_nat()) {
-                (PathMode::Stack, _any) => Path::Stack,
-                (PathMode::Direct, ServiceNat::On) => Path::ServiceNat,
+                (PathMode::Stack, _any) => DatapathMode::Stack,
+                (PathMode::Direct, ServiceNat::On) => DatapathMode::ServiceNat,
                 // What is looked for, the agent looks for.
-                (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => Path::Direct,
+                (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => DatapathMode::Direct,
             },
             stack: DEFAULT_STACK,
             slices: self.nat.slices(),

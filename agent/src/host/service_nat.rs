@@ -8,7 +8,7 @@ use anyhow::Result;
 use api::types::ServiceNat as Mode;
 use api::types::ServiceNatStatus;
 use datapath_common::abi::DEFAULT_STACK;
-use loader::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
+use loader::bpf::{Datapath, DatapathMode, LEAST_NOTES, StackNotes};
 use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 
 /// The loss for pods where the configuration names no services.
@@ -47,11 +47,20 @@ pub(crate) struct ServiceNat {
 impl ServiceNat {
     /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
     /// `entries` is how many conntrack may have.
-    pub(crate) fn new(mode: Mode, path: Path, knows_services: bool, entries: Option<u32>) -> Self {
+    pub(crate) fn new(
+        mode: Mode,
+        path: DatapathMode,
+        knows_services: bool,
+        entries: Option<u32>,
+    ) -> Self {
         let mut this = Self {
             room: room(entries),
             knows_services,
-            mode: if path == Path::Stack { Mode::Off } else { mode },
+            mode: if path == DatapathMode::Stack {
+                Mode::Off
+            } else {
+                mode
+            },
             detector: Detector::default(),
             evidence: None,
             is_on: false,

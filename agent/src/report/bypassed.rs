@@ -2,7 +2,7 @@
 
 use api::ids::EndpointId;
 use api::types::{Direction, ForeignProgram, Position};
-use loader::bpf::Path;
+use loader::bpf::DatapathMode;
 use loader::constants;
 use loader::netfilter::bypassed::Subjects;
 
@@ -14,7 +14,7 @@ impl<K: Host> Actor<K> {
     /// come behind our program.
     pub(crate) fn bypassed_rules(&self) -> Vec<String> {
         let kernel = self.reconciler.kernel();
-        let is_direct = kernel.datapath_settings().path != Path::Stack;
+        let is_direct = kernel.datapath_settings().path != DatapathMode::Stack;
         let Some(facts) = kernel.facts().filter(|_| is_direct) else {
             return Vec::new();
         };

@@ -22,7 +22,7 @@ use api::types::{
 use api::{ApiError, ErrorCode};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
-use loader::bpf::Path;
+use loader::bpf::DatapathMode;
 use loader::intent::{Eni, OtherEni};
 use loader::netfilter::untracked;
 use loader::netlink;
@@ -185,8 +185,8 @@ impl<K: Host> Actor<K> {
             endpoint_notes,
             datapath: DatapathStatus {
                 path: match kernel_path {
-                    Path::Direct | Path::ServiceNat => PathMode::Direct,
-                    Path::Stack => PathMode::Stack,
+                    DatapathMode::Direct | DatapathMode::ServiceNat => PathMode::Direct,
+                    DatapathMode::Stack => PathMode::Stack,
                 },
                 features,
                 missing_features,

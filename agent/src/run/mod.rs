@@ -79,8 +79,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let ports = TranslationPorts::open(config, state, &boot, &reservation);
     settings.ports = ports.slices();
     let mut told = ports.told(config);
-    let misses =
-        config.service_nat() == api::types::ServiceNat::Off && told.path == bpf::Path::Direct;
+    let misses = config.service_nat() == api::types::ServiceNat::Off
+        && told.path == bpf::DatapathMode::Direct;
     let mut service_nat = service_nat(config, &mut told);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let taken = datapath.take_nat();
@@ -180,7 +180,7 @@ fn service_nat(config: &Config, told: &mut bpf::DatapathSettings) -> ServiceNat 
         conntrack::timeouts().max,
     );
     if service_nat.is_on() {
-        told.path = bpf::Path::ServiceNat;
+        told.path = bpf::DatapathMode::ServiceNat;
     }
     told.stack = service_nat.capacity();
     service_nat

@@ -245,7 +245,7 @@ fn assert_translation(config: &Config) {
     assert_eq!((datapath.inbound, datapath.flows_per_endpoint), (3000, 100));
     let others = (datapath.inbound_per_endpoint, datapath.flows_of_host);
     assert_eq!(others, (200, 300));
-    assert_eq!(datapath.path, loader::bpf::Path::Stack);
+    assert_eq!(datapath.path, loader::bpf::DatapathMode::Stack);
     let ranges: Vec<_> = config.nat.ports.iter().flat_map(Ports::ranges).collect();
     assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
     let lifetimes = config.nat.lifetimes.lifetimes();

@@ -5,7 +5,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use flows::Lookups;
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 use loader::intent::masquerade::NO_SLICES;
 
 use crate::model::world::{Marks, Metadata, Settings};
@@ -15,7 +15,7 @@ use crate::model::world::{Marks, Metadata, Settings};
 pub struct Variant {
     masquerade_v6: bool,
     metadata: MetadataPolicy,
-    path: Path,
+    path: DatapathMode,
     stack: u32,
     ports: &'static [(u16, u16)],
     capacity: u32,
@@ -34,7 +34,7 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Primary,
-            path: Path::Direct,
+            path: DatapathMode::Direct,
             stack: 8,
             ports: &[(40960, 65535)],
             capacity: 1024,
@@ -48,7 +48,7 @@ impl Variant {
         Self {
             masquerade_v6: false,
             metadata: MetadataPolicy::Own,
-            path: Path::Direct,
+            path: DatapathMode::Direct,
             stack: 8,
             ports: &[(49152, 49663), (60416, 61439)],
             capacity: 16,
@@ -62,7 +62,7 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Block,
-            path: Path::Direct,
+            path: DatapathMode::Direct,
             stack: 8,
             ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
             capacity: 1024,
@@ -76,7 +76,7 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Primary,
-            path: Path::Stack,
+            path: DatapathMode::Stack,
             stack: 8,
             ports: &[(40960, 65535)],
             capacity: 1024,
@@ -90,7 +90,7 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Stack,
-            path: Path::ServiceNat,
+            path: DatapathMode::ServiceNat,
             stack: 24,
             ports: &[(40960, 65535)],
             capacity: 1024,
@@ -107,7 +107,7 @@ impl Variant {
     pub const TINY: Self = Self {
         masquerade_v6: true,
         metadata: MetadataPolicy::Primary,
-        path: Path::Direct,
+        path: DatapathMode::Direct,
         stack: 8,
         ports: &[(40960, 41471)],
         capacity: 8,
@@ -177,8 +177,8 @@ impl Variant {
             flows_per_endpoint: self.flows_per_endpoint.into(),
             inbound_per_endpoint: self.inbound_per_endpoint.into(),
             flows_of_host: self.flows_of_host.into(),
-            path_stack: self.path == Path::Stack,
-            service_nat: self.path == Path::ServiceNat,
+            path_stack: self.path == DatapathMode::Stack,
+            service_nat: self.path == DatapathMode::ServiceNat,
             stack_capacity: self.stack as usize,
             ports: self.ports.to_vec(),
             lookups: Lookups::NONE,

@@ -44,7 +44,7 @@ pub struct Row {
 pub fn measure() -> Result<Vec<Row>> {
     node::make_devices()?;
     let mut rows = Vec::new();
-    for path in [bpf::Path::Direct, bpf::Path::ServiceNat] {
+    for path in [bpf::DatapathMode::Direct, bpf::DatapathMode::ServiceNat] {
         let mut programs = Programs::load_with(&DatapathSettings {
             masquerade_v6: true,
             path,
@@ -53,7 +53,7 @@ pub fn measure() -> Result<Vec<Row>> {
         node::fill(&mut programs)?;
         programs.count_notes()?;
         let machine = Machine::beside(&programs, &node::DEVICES)?;
-        let service_nat = path == bpf::Path::ServiceNat;
+        let service_nat = path == bpf::DatapathMode::ServiceNat;
         for path in path::all() {
             if path.needs_service_nat && !service_nat {
                 continue;

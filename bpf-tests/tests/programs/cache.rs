@@ -16,7 +16,7 @@ use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::abi::{Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::progress::{self, tcp};
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
@@ -424,7 +424,7 @@ fn counted(programs: &Programs, net: &Net) -> (Vec<FlowKey>, u64, u64) {
 fn a_connection_that_the_stack_carries_is_opened_again_through_the_stack() {
     for net in [V4, V6] {
         let mut programs = pinned(node_with(&DatapathSettings {
-            path: Path::ServiceNat,
+            path: DatapathMode::ServiceNat,
             ..with_cache(1)
         }));
         send(&mut programs, &segment(&net, tcp::SYN));

@@ -6,7 +6,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 
 use crate::case::{Case, Expect, Table};
 use crate::leaving::{Leaves, of_a};
@@ -226,7 +226,7 @@ fn metadata_by_the_stack() -> Table {
     Table {
         settings: DatapathSettings {
             metadata: MetadataPolicy::Stack,
-            path: Path::ServiceNat,
+            path: DatapathMode::ServiceNat,
             ..settings()
         },
         prepare: |_| {},

@@ -7,7 +7,7 @@ use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
 use datapath_common::progress::tcp;
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 
 use crate::case::{Case, Expect, Table, to_eni};
 use crate::world::*;
@@ -165,11 +165,11 @@ pub(crate) fn tables() -> Vec<Table> {
         ..table(path, shaped)
     };
     vec![
-        table(Path::Stack, stack),
-        with_shaped(Path::Direct),
-        with_shaped(Path::ServiceNat),
-        table(Path::Direct, moved),
-        table(Path::Stack, moved),
+        table(DatapathMode::Stack, stack),
+        with_shaped(DatapathMode::Direct),
+        with_shaped(DatapathMode::ServiceNat),
+        table(DatapathMode::Direct, moved),
+        table(DatapathMode::Stack, moved),
     ]
 }
 

@@ -8,7 +8,7 @@ use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 
 use crate::case::{Case, Expect, Table, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};
@@ -21,7 +21,7 @@ const UDP: Body = Body::Udp(100);
 /// The settings with service NAT.
 pub(crate) fn with_service_nat() -> DatapathSettings {
     DatapathSettings {
-        path: Path::ServiceNat,
+        path: DatapathMode::ServiceNat,
         ..settings()
     }
 }
@@ -633,7 +633,7 @@ fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
 
 #[test]
 fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
-    for path in [Path::Direct, Path::ServiceNat] {
+    for path in [DatapathMode::Direct, DatapathMode::ServiceNat] {
         for net in [V4, V6] {
             let settings = DatapathSettings { path, ..settings() };
             let mut programs = node_with(&settings);

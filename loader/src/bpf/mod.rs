@@ -49,7 +49,7 @@ pub use foreign::{BpfProgram, programs_on};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
 pub use notes::StackNotes;
-pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
+pub use settings::{DatapathMode, DatapathSettings, Globals, LEAST_NOTES};
 pub use skip_kernel_btf::loader;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
@@ -342,7 +342,7 @@ impl Datapath {
     /// When the kernel refuses a program; then those that were loaded before stay.
     pub fn keep_notes(&mut self, room: u32) -> Result<()> {
         let settings = DatapathSettings {
-            path: Path::ServiceNat,
+            path: DatapathMode::ServiceNat,
             stack: room,
             ..self.settings.clone()
         };

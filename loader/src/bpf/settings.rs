@@ -17,7 +17,7 @@ pub const LEAST_NOTES: u32 = 1024;
 
 /// Which way pod traffic takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Path {
+pub enum DatapathMode {
     /// Past the host's stack wherever that is not needed.
     #[default]
     Direct,
@@ -40,7 +40,7 @@ pub struct DatapathSettings {
     /// Treatment of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
     /// Which way pod traffic takes.
-    pub path: Path,
+    pub path: DatapathMode,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Ports that flows of earlier programs may have.
@@ -109,8 +109,8 @@ impl DatapathSettings {
     /// Entries of each CPU's flow cache, which has nothing to do where all pod traffic takes the stack.
     fn cache(&self) -> u32 {
         match self.path {
-            Path::Stack => 0,
-            Path::Direct | Path::ServiceNat => self.cache,
+            DatapathMode::Stack => 0,
+            DatapathMode::Direct | DatapathMode::ServiceNat => self.cache,
         }
     }
 
@@ -150,7 +150,7 @@ impl Default for DatapathSettings {
             masquerade_v4: true,
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
-            path: Path::default(),
+            path: DatapathMode::default(),
             slices: [PortSlice::DEFAULT, none, none, none],
             earlier: NO_SLICES,
             flows_v4: abi::DEFAULT_FLOWS_V4,
@@ -191,10 +191,13 @@ impl Globals {
                 (config::MASQUERADE_V4, settings.masquerade_v4.into()),
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
-                (config::PATH_STACK, (settings.path == Path::Stack).into()),
+                (
+                    config::PATH_STACK,
+                    (settings.path == DatapathMode::Stack).into(),
+                ),
                 (
                     config::SERVICE_NAT,
-                    (settings.path == Path::ServiceNat).into(),
+                    (settings.path == DatapathMode::ServiceNat).into(),
                 ),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
@@ -239,8 +242,8 @@ mod tests {
                 words.find_map(|(name, word)| (name == config::CACHE_ENTRIES).then_some(word));
             (entries, settings.capacity(map::CACHE) > Some(1))
         };
-        assert_eq!(by(Path::Stack), (Some(0), false));
-        assert_eq!(by(Path::Direct), (Some(abi::DEFAULT_CACHE), true));
+        assert_eq!(by(DatapathMode::Stack), (Some(0), false));
+        assert_eq!(by(DatapathMode::Direct), (Some(abi::DEFAULT_CACHE), true));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use self::answer::{Told, through_stack};
 use self::flows::Came;
 use self::leaving::{Leaving, Origin};
 use super::longest;
-use crate::bpf::{DatapathSettings, Path};
+use crate::bpf::{DatapathMode, DatapathSettings};
 use crate::intent::masquerade::class_names;
 use crate::kernel::{MapEntry, MapKey};
 
@@ -110,7 +110,7 @@ impl Live<'_> {
 
     /// True if flows that the host's stack carries are noted.
     fn notes_stack(&self) -> bool {
-        self.settings.path == Path::ServiceNat
+        self.settings.path == DatapathMode::ServiceNat
     }
 
     /// The fate of a packet; `None` when its source is no pod's.
@@ -149,7 +149,7 @@ impl Live<'_> {
 
     /// Why packets between these go through the host's stack, if they do.
     fn detour(&self, pods: &[&AddressEntry]) -> Option<&'static str> {
-        if self.settings.path == Path::Stack {
+        if self.settings.path == DatapathMode::Stack {
             Some("datapath.path is stack")
         } else if pods.iter().any(|pod| pod.is_via_stack()) {
             Some(

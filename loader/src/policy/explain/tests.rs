@@ -117,10 +117,10 @@ fn a_flow_of_the_stack_goes_up_whatever_its_destination_is() {
     for destination in ["1.1.1.1:9", "10.0.9.9:9", "10.0.1.65:9", "10.0.0.10:9"] {
         let flow = tuple("tcp", "10.0.0.20:7", destination);
         scene.note(&flow, Some(1));
-        scene.settings.path = Path::Direct;
+        scene.settings.path = DatapathMode::Direct;
         let direct = scene.says("tcp", "10.0.0.20:7", destination);
         assert_ne!(direct.1, "stack-flow", "no programs that go by notes");
-        scene.settings.path = Path::ServiceNat;
+        scene.settings.path = DatapathMode::ServiceNat;
         let told = scene.explain("tcp", "10.0.0.20:7", destination).unwrap();
         assert_eq!(
             (told.verdict, told.why.as_str()),
@@ -149,9 +149,9 @@ fn without_the_owner_eni_nothing_leaves_whatever_policy_says() {
         scene.take_eni(1);
         assert_eq!(scene.says("tcp", pod, destination), (dropped, why.clone()));
         assert_eq!(scene.says("47", pod, destination), (dropped, why.clone()));
-        scene.settings.path = Path::Stack;
+        scene.settings.path = DatapathMode::Stack;
         assert_eq!(scene.says("tcp", pod, destination), (dropped, why.clone()));
-        scene.settings.path = Path::Direct;
+        scene.settings.path = DatapathMode::Direct;
     }
     let v6 = scene.says("tcp", "2001:db8:0:1:a::65", "2001:db8:ffff::1");
     assert_eq!(v6, (dropped, why.clone()));
@@ -167,7 +167,7 @@ fn without_the_owner_eni_nothing_leaves_whatever_policy_says() {
 #[test]
 fn the_way_through_the_stack_is_told_with_what_comes_then() {
     let mut scene = Scene::of(&masquerading());
-    scene.settings.path = Path::Stack;
+    scene.settings.path = DatapathMode::Stack;
     for (destination, verdict, why, eni) in [
         ("10.0.9.9", Verdict::Untranslated, "exempt-vpc", Some(1)),
         ("1.1.1.1", Verdict::Translated, "translated", Some(1)),

@@ -25,7 +25,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
         stack: 1,
         flows_per_endpoint: 1,
         inbound_per_endpoint: 1,
-        ..settings(bpf::Path::ServiceNat)
+        ..settings(bpf::DatapathMode::ServiceNat)
     };
     let mut programs = Programs::load_with(&settings)?;
     scene::fill(&mut programs)?;

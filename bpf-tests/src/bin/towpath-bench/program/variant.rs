@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use bpf_tests::testrun::{Programs, scene};
-use loader::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathMode, DatapathSettings};
 
 /// Flows for which every table has room, whatever is measured.
 pub(super) const ROOM: u32 = 262_144;
@@ -22,14 +22,14 @@ pub(super) struct Variant {
 pub(super) struct Variants(pub(super) Vec<Variant>);
 
 /// What distinguishes them: the path, and whether there is a cache.
-const KINDS: [(&str, Path, bool); 3] = [
-    ("", Path::Direct, true),
-    (", service NAT", Path::ServiceNat, true),
-    (", no cache", Path::Direct, false),
+const KINDS: [(&str, DatapathMode, bool); 3] = [
+    ("", DatapathMode::Direct, true),
+    (", service NAT", DatapathMode::ServiceNat, true),
+    (", no cache", DatapathMode::Direct, false),
 ];
 
 /// The settings of the node: both families are masqueraded, and 100,000 flows of one pod fit.
-pub(super) fn settings(path: Path) -> DatapathSettings {
+pub(super) fn settings(path: DatapathMode) -> DatapathSettings {
     DatapathSettings {
         masquerade_v6: true,
         path,
@@ -57,7 +57,7 @@ impl Variants {
             programs.count_notes()?;
             Ok(Variant {
                 suffix,
-                notes_stack: path == Path::ServiceNat,
+                notes_stack: path == DatapathMode::ServiceNat,
                 is_cached,
                 programs,
             })
