@@ -1,5 +1,5 @@
-//! What a pod's network costs: pods that containerd runs with our network, by turns with pods that it
-//! runs with a plugin that does nothing, and with the agent asked at its socket; beside other pods.
+//! Cost of a pod's network, on a node with other pods. Three ways take turns: containerd with our
+//! network, containerd with a plugin that does nothing, and the agent's socket.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,37 +17,37 @@ use crate::fabric::layout::Eni;
 use crate::fabric::{Fabric, Netns, Spec, agent};
 use crate::interrupt;
 
-/// Prefixes of each ENI: with two of them more addresses than the pods of a full node.
+/// Prefixes of each ENI: two ENIs have more addresses than the pods of a full node.
 const PREFIXES: u8 = 14;
-/// Pods that come at once before anything is timed: more would only wait for each other.
+/// Pods that start at once before the measurement: more would only wait for each other.
 const BATCH: usize = 10;
 /// The runtime handler whose pods get the plugin that does nothing.
 const FLOOR: &str = "floor";
 /// Names the CNI plugin that is measured.
 const PLUGIN_VARIABLE: &str = "TOWPATH_CNI_BIN";
 
-/// Whom is asked for a pod's network.
+/// Ways to get a pod's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The runtime: `RunPodSandbox` and `StopPodSandbox`.
     Runtime,
-    /// The same with a network whose plugin does nothing: what the runtime takes for itself.
+    /// The runtime with a plugin that does nothing: the runtime's own cost.
     Floor,
     /// The agent, at its socket.
     Socket,
 }
 
-/// What is asked.
+/// Requests for a pod's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// A pod begins.
+    /// A pod starts.
     Add,
     /// A pod ends.
     Del,
 }
 
 impl Way {
-    /// All of them, as they take turns.
+    /// All ways, in the order of their turns.
     pub const ALL: [Self; 3] = [Self::Runtime, Self::Floor, Self::Socket];
 }
 
@@ -56,14 +56,13 @@ impl Verb {
     pub const ALL: [Self; 2] = [Self::Add, Self::Del];
 }
 
-/// How long each took, in the order in which they were asked.
+/// Durations of each request, in the order of the requests.
 pub type Costs = BTreeMap<(Way, Verb), Vec<Duration>>;
 
-/// Times so many pods by each way beside others: one result for each number of pods that are there.
-/// `present` grows.
+/// Times a number of pods by each way, for each number of other pods. `present` grows.
 ///
 /// # Errors
-/// When the fabric cannot be made, somebody refuses, or a packet left by the wrong ENI.
+/// When the fabric cannot be made, a request fails, or a packet left by the wrong ENI.
 pub fn measure(present: &[usize], samples: usize) -> Result<Vec<Costs>> {
     let node = Node::start()?;
     let mut others = Vec::new();
@@ -74,7 +73,7 @@ pub fn measure(present: &[usize], samples: usize) -> Result<Vec<Costs>> {
         for sample in 0..samples {
             for turn in 0..Way::ALL.len() {
                 interrupt::check()?;
-                // Nobody is always the first.
+                // The first way changes with each sample.
                 let way = Way::ALL[(sample + turn) % Way::ALL.len()];
                 for (verb, took) in Verb::ALL.into_iter().zip(node.time(way)?) {
                     costs.entry((way, verb)).or_default().push(took);
@@ -92,7 +91,7 @@ pub fn measure(present: &[usize], samples: usize) -> Result<Vec<Costs>> {
     Ok(all)
 }
 
-/// A node with its agent and containerd, and a namespace for a pod that no runtime makes.
+/// A node with its agent and containerd, and a namespace for a pod without a runtime.
 struct Node {
     fabric: Fabric,
     bed: Bed,
@@ -104,7 +103,7 @@ impl Node {
         let node = document(&[0, 1].map(|number| Eni::with_prefixes(number, PREFIXES)));
         let mut fabric = Fabric::create(&Spec {
             document: Some(node.to_string()),
-            // A line for each step of each pod is for tests.
+            // Log lines for each step of each pod are for tests only.
             settings: json!({
                 "ipam": {"enabled": true, "families": ["ipv4", "ipv6"], "cooldown": 0},
                 "log-level": "info",
@@ -134,7 +133,7 @@ impl Node {
         Ok(Self { fabric, bed, netns })
     }
 
-    /// Runs pods until there are so many.
+    /// Runs pods until there are `count`.
     fn populate(&self, pods: &mut Vec<Sandbox>, count: usize) -> Result<()> {
         while pods.len() < count {
             interrupt::check()?;
@@ -149,7 +148,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends pods; how long their stops took.
+    /// Stops and removes pods, and returns the durations of their stops.
     fn end(&self, pods: &[Sandbox]) -> Result<Vec<Duration>> {
         let stopped = self.bed.cri.stop_pods(pods).into_iter().collect();
         for removed in self.bed.cri.remove_pods(pods) {
@@ -158,7 +157,7 @@ impl Node {
         stopped
     }
 
-    /// What a pod's begin and its end take.
+    /// Durations of a pod's start and stop.
     fn time(&self, way: Way) -> Result<[Duration; 2]> {
         let handler = match way {
             Way::Runtime => "",
@@ -188,7 +187,7 @@ impl Node {
     }
 }
 
-/// Our plugin: where a variable says, or beside the agent's binary.
+/// Our plugin: named by a variable, or next to the agent's binary.
 fn plugin() -> Result<PathBuf> {
     let plugin = match env::var_os(PLUGIN_VARIABLE) {
         Some(path) => path.into(),
@@ -199,7 +198,7 @@ fn plugin() -> Result<PathBuf> {
     })
 }
 
-/// A plugin that does nothing but to answer: a runtime takes no pod without an address.
+/// A plugin that only answers with an address: a runtime accepts no pod without one.
 fn idle_plugin(fabric: &Fabric) -> Result<PathBuf> {
     let script = fabric.file("idle").join(FLOOR);
     fs::create_dir_all(fabric.file("idle"))?;

@@ -1,4 +1,4 @@
-//! The agent under test: its files, its process, and ways to ask it.
+//! The agent under test: its files, its process, and requests to it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -18,11 +18,11 @@ use super::{Netns, command, document};
 
 /// Names the agent's binary, instead of the one beside the test.
 pub const BINARY_VARIABLE: &str = "TOWPATH_BIN";
-/// Has the agent kill itself at a named point, when it was built for that.
+/// Names the point at which the agent kills itself, if it was built with fault points.
 pub const FAULT_VARIABLE: &str = "TOWPATH_FAULT";
-/// How the agent is built for the tests.
+/// The remedy when the agent's binary is missing or has no fault points.
 const BUILD: &str = "build it with `cargo build -p towpath --features fault-points`";
-/// Logged when it has a fault point, before anything else, and when it runs.
+/// Log lines: of an armed fault point, before any other line; and of a started agent.
 const ARMED: &str = "kill itself at a fault point";
 const RUNS: &str = "agent runs";
 /// The time that the agent may take to become ready: on a busy machine, an emulated Linux 5.10
@@ -73,7 +73,7 @@ impl Agent {
         let mut config = json!({
             "node": {"document": agent.document_path()},
             "datapath": {"pin-root": bpffs.join("towpath")},
-            // Tests name addresses, and use them again at once.
+            // Tests choose addresses, and reuse them at once.
             "ipam": {"cooldown": 0},
             "cni": {"pending-deletes": agent.pending_deletes(), "conf-dir": agent.conf_dir()},
             "state-dir": agent.state_dir(),
@@ -91,7 +91,7 @@ impl Agent {
         self.folder.join("net.d")
     }
 
-    /// Has the agent run with these capabilities and no others, as the runtime of a container starts it.
+    /// Makes the agent run with these capabilities and no others, as a container runtime does.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -103,7 +103,8 @@ impl Agent {
         ))
     }
 
-    /// Has the agent run in a PID namespace of its own, as in a pod that does not share the host's.
+    /// Makes the agent run in a PID namespace of its own, as in a pod that does not share the
+    /// host's.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -111,7 +112,7 @@ impl Agent {
         self.wrap("exec unshare --pid --fork --kill-child --mount-proc --propagation=slave")
     }
 
-    /// Has a shell start the agent by a command.
+    /// Makes a shell start the agent by a command.
     fn wrap(&mut self, command: &str) -> Result<()> {
         let path = self.folder.join("wrapped");
         let script = format!("#!/bin/sh\n{command} '{}' \"$@\"\n", binary()?.display());
@@ -184,7 +185,7 @@ impl Agent {
         self.write_document_text(&serde_json::to_string_pretty(document)?)
     }
 
-    /// Writes a text as the node document, whatever it is.
+    /// Writes any text as the node document.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -224,13 +225,14 @@ impl Agent {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // The terminal's Ctrl-C is for who owns the fabric: it stops the agent in order.
+            // Ctrl-C of the terminal is for the owner of the fabric, which stops the agent in
+            // order.
             .process_group(0);
         let child = command.spawn();
         let child = child.with_context(|| format!("cannot start {}", self.binary.display()))?;
         self.child = Some(child);
         if environment.iter().any(|(name, _)| *name == FAULT_VARIABLE) {
-            // It notes its fault point before anything else.
+            // The agent logs its fault point before anything else.
             let armed = || {
                 let armed = self.logged(ARMED) > armed_before;
                 let runs = self.logged(RUNS) > ran_before;
@@ -245,7 +247,7 @@ impl Agent {
         Ok(())
     }
 
-    /// How often a text is in the log.
+    /// Number of times that a text is in the log.
     fn logged(&self, text: &str) -> usize {
         self.log().matches(text).count()
     }
@@ -320,13 +322,13 @@ impl Agent {
         self.folder.join("agent.log")
     }
 
-    /// What the agent wrote.
+    /// The agent's log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Runs `towpath` with words, and returns how it ended and what it wrote.
+    /// Runs `towpath` with words, and returns its status and its output.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -346,7 +348,7 @@ impl Agent {
     /// Sends a request to the agent's socket, and returns the status and the body.
     ///
     /// # Errors
-    /// When nobody answers, or not with JSON.
+    /// When there is no answer, or it is not JSON.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
@@ -368,7 +370,7 @@ impl Agent {
     /// Sends bytes to the agent's socket and returns everything that comes back.
     ///
     /// # Errors
-    /// When nobody is at the socket, or the answer does not end in time.
+    /// When the socket has no listener, or the answer does not end in time.
     pub fn raw_request(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut stream = UnixStream::connect(self.socket())
             .with_context(|| format!("no agent at {}", self.socket().display()))?;
@@ -384,7 +386,7 @@ impl Agent {
     /// As [`Self::request`], for a body that the answer must have.
     ///
     /// # Errors
-    /// When the agent refuses: what it said.
+    /// When the agent refuses: its answer.
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let (status, answer) = self.request(method, path, body)?;
         if !(200..300).contains(&status) {

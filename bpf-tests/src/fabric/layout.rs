@@ -1,4 +1,4 @@
-//! Where everything in the fabric's VPC lies: a plan of addresses. Pure.
+//! The plan of addresses in the fabric's VPC. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -19,17 +19,17 @@ pub const VPC_V6: Ipv6Net =
 
 /// The pool that skips masquerade.
 pub const DIRECT_POOL: &str = "direct";
-/// The pods' addresses of each ENI that are of that pool, by their index.
+/// Indexes of the addresses that each ENI has for that pool's pods.
 pub const DIRECT: Range<usize> = 4..8;
 
-/// How ENIs get their pods' addresses.
+/// Forms of the addresses that ENIs have for pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
     /// Secondary addresses: /32 and /128.
     Addresses,
     /// Prefix delegation: /28 and /80.
     Prefixes,
-    /// So many prefixes for IPv4, and one for IPv6.
+    /// A number of prefixes for IPv4, and one for IPv6.
     SeveralPrefixes(u8),
 }
 
@@ -48,7 +48,7 @@ pub fn of_key(key: u16) -> (u16, u16) {
     (key / KEYS, key % KEYS)
 }
 
-/// An ENI of the fabric: what the cloud knows of it.
+/// An ENI of the fabric, as the cloud sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eni {
     /// Device index of the attachment; 0 is the primary.
@@ -57,7 +57,7 @@ pub struct Eni {
     pub key: u16,
     /// MAC of the node's side.
     pub mac: MacAddr,
-    /// Addresses and prefixes that the VPC delivers to it, beside its own.
+    /// Addresses and prefixes that the VPC delivers to it, in addition to its own.
     pub blocks: Vec<IpNet>,
     id: String,
     subnet: Ipv4Net,
@@ -113,7 +113,7 @@ impl Eni {
         }
     }
 
-    /// An ENI with so many IPv4 prefixes, and one for IPv6.
+    /// An ENI with a number of IPv4 prefixes, and one for IPv6.
     #[must_use]
     pub fn with_prefixes(number: u8, prefixes: u8) -> Self {
         Self::new(number, Addressing::SeveralPrefixes(prefixes))
@@ -150,7 +150,7 @@ impl Eni {
         self
     }
 
-    /// The same with an IPv6 address of its own, as the cloud gives it and `DHCPv6` configures it.
+    /// Adds an IPv6 address of the ENI's own, as the cloud assigns it and `DHCPv6` configures it.
     #[must_use]
     pub fn with_own_v6(mut self) -> Self {
         if let Some([_, _, subnet, host]) = self.own_v4.map(|own| own.octets()) {
@@ -159,7 +159,7 @@ impl Eni {
         self
     }
 
-    /// The same ENI in a subnet without IPv4.
+    /// Moves the ENI to a subnet without IPv4.
     #[must_use]
     pub fn without_v4(mut self) -> Self {
         self.own_v4 = None;
@@ -167,7 +167,7 @@ impl Eni {
         self
     }
 
-    /// Gives it another primary address; the one before stays its own too.
+    /// Changes the primary address; the ENI keeps the former one too.
     pub fn renumber(&mut self, address: IpAddr) {
         self.former.extend(self.own_address(Family::of(address)));
         match address {
@@ -176,7 +176,7 @@ impl Eni {
         }
     }
 
-    /// Leaves it no primary addresses but the present ones.
+    /// Removes all former primary addresses.
     pub fn retire(&mut self) {
         self.former.clear();
     }
@@ -189,7 +189,7 @@ impl Eni {
         self.own_address(family).into_iter().chain(former).collect()
     }
 
-    /// Its addresses for pods that are the second pool's.
+    /// Addresses for pods of the second pool.
     #[must_use]
     pub fn direct_blocks(&self) -> Vec<IpNet> {
         let families = Family::ALL.into_iter();
@@ -199,8 +199,8 @@ impl Eni {
             .collect()
     }
 
-    /// The ENIs of the first node by its document, by number. The primary's IPv6 address is the node's.
-    /// A secondary one without IPv4 has no address of its own: documents do not say it.
+    /// The ENIs of the first node by its document, by number. The primary's IPv6 address is the
+    /// node's. A secondary one without IPv4 has no own address, as documents do not list it.
     #[must_use]
     pub fn of_node(node: &intent::Node) -> Vec<Self> {
         let node_v6 = node.address(Family::V6).and_then(|address| match address {
@@ -228,13 +228,13 @@ impl Eni {
         self.id.clone()
     }
 
-    /// What its device on the node is called at first.
+    /// First name of its device on the node.
     #[must_use]
     pub fn device(&self) -> String {
         format!("eth{}", self.number)
     }
 
-    /// What the VPC's side of it is called.
+    /// Name of its device on the VPC's side.
     #[must_use]
     pub fn router_device(&self) -> String {
         format!("eni{}", self.key)
@@ -262,8 +262,8 @@ impl Eni {
         }
     }
 
-    /// A link-local next hop for what the VPC delivers to it. Nobody has the address: a permanent
-    /// neighbour entry gives it the ENI's MAC.
+    /// A link-local next hop for packets that the VPC delivers to the ENI. No device has the
+    /// address: a permanent neighbour entry maps it to the ENI's MAC.
     #[must_use]
     pub fn next_hop_v6(&self) -> Ipv6Addr {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xfab, self.key)
@@ -290,7 +290,7 @@ impl Eni {
         None
     }
 
-    /// Everything that it may send from.
+    /// All sources that it may send from.
     #[must_use]
     pub fn sources(&self, family: Family) -> Vec<IpNet> {
         let own = self.own_addresses(family).into_iter().map(IpNet::from);
@@ -307,15 +307,15 @@ pub enum Host {
     Peer,
     /// Beyond the VPC.
     Outside,
-    /// Inside the VPC, in a subnet of its own: where a control plane runs. It is there on demand.
+    /// Inside the VPC, in a subnet of its own: the host of a control plane. It exists on demand.
     Control,
 }
 
 impl Host {
-    /// Both hosts that are always there.
+    /// Both hosts that always exist.
     pub const ALL: [Self; 2] = [Self::Peer, Self::Outside];
 
-    /// Its name, which is the router's device towards it too.
+    /// Its name, which is also the name of the router's device towards it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -341,7 +341,7 @@ impl Host {
     }
 }
 
-/// A source that no ENI owns, for the fabric's check of itself.
+/// A source that no ENI owns, for the fabric's self-test.
 #[must_use]
 pub fn foreign_source(family: Family) -> IpAddr {
     match family {

@@ -1,9 +1,9 @@
-//! The network managers of distributions, run for real in the node's namespace: systemd-networkd
-//! and NetworkManager, each with a message bus of its own, and a DHCP server on the VPC's side.
+//! The network managers of distributions, run for real in the node's namespace. They are
+//! systemd-networkd and NetworkManager, each with a message bus of its own. A DHCP server runs on
+//! the VPC's side.
 //!
-//! Each runs in a mount namespace where `/sys` cannot be written to, so that it does not wait for
-//! udev, and where its folders are its own: nothing of the machine's configuration is read, and
-//! nothing of the machine is written to.
+//! Each runs in a mount namespace with a read-only `/sys`, so that it does not wait for udev, and
+//! with folders of its own. It neither reads nor writes the machine's configuration.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use super::{Fabric, Netns, command};
 
 /// The time that a daemon may take to start.
 const START: Duration = Duration::from_secs(20);
-/// Where Debian's package has the daemon.
+/// Path of the daemon in Debian's package.
 const NETWORKD: &str = "/lib/systemd/systemd-networkd";
 
 /// Runs systemd-networkd with the files in the folder `$1`.
@@ -33,7 +33,8 @@ mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/l
 chown -R systemd-network:systemd-network /run/systemd/netif
 exec /lib/systemd/systemd-networkd";
 
-/// Runs NetworkManager, `$2`, with the files in the folder `$1`. `--debug` has it log where we read.
+/// Runs NetworkManager, `$2`, with the files in the folder `$1`. `--debug` makes it log to the file
+/// that we read.
 const NETWORK_MANAGER_SCRIPT: &str = "\
 mount --bind \"$1\" /mnt
 mount -t sysfs -o ro sysfs /sys
@@ -42,7 +43,7 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/NetworkManager /var/lib/NetworkManager
 exec \"$2\" --debug --config=/mnt/NetworkManager.conf --config-dir=/mnt/conf.d";
 
-/// Has udev set up the device `$2` with the files in the folder `$1` beside its own.
+/// Makes udev set up the device `$2` with the files in the folder `$1` in addition to its own.
 const UDEV_SCRIPT: &str = "\
 mount -t tmpfs tmpfs /etc/systemd/network
 cp -r \"$1/.\" /etc/systemd/network/
@@ -76,7 +77,7 @@ impl Drop for Processes {
     }
 }
 
-/// A network manager at work on a node.
+/// A running network manager on a node.
 #[derive(Debug)]
 pub struct Manager {
     processes: Processes,
@@ -111,7 +112,7 @@ impl Manager {
     /// `system-connections/…`.
     ///
     /// # Errors
-    /// When it is not there, or does not come up.
+    /// When it is not installed, or does not come up.
     pub fn network_manager(fabric: &Fabric, files: &[(&str, String)]) -> Result<Self> {
         let daemon = network_manager_binary()?;
         let mut manager = Self::prepare(fabric, "NetworkManager")?;
@@ -196,7 +197,7 @@ impl Manager {
         Ok(())
     }
 
-    /// A command on the node that speaks with the manager.
+    /// A command on the node that connects to the manager.
     #[must_use]
     pub fn command(&self, node: &Netns, program: &str) -> Command {
         let mut command = node.command(program);
@@ -204,7 +205,7 @@ impl Manager {
         command
     }
 
-    /// Has systemd-networkd set up a device anew.
+    /// Makes systemd-networkd configure a device again.
     ///
     /// # Errors
     /// When it refuses.
@@ -216,14 +217,14 @@ impl Manager {
         .map(drop)
     }
 
-    /// What systemd-networkd says of a device: `configured`, `unmanaged` …
+    /// State of a device in systemd-networkd: `configured`, `unmanaged` …
     ///
     /// # Errors
     /// When it has not seen the device.
     pub fn state_of(&self, node: &Netns, device: &str) -> Result<String> {
         let shown = node.ip_json(&format!("link show dev {device}"))?;
         let process = self.processes.0.last().context("it does not run")?.id();
-        // `networkctl list` reads the file of this name of the machine instead.
+        // `networkctl list` instead reads the machine's file of this name.
         let path = format!(
             "/proc/{process}/root/run/systemd/netif/links/{}",
             shown[0]["ifindex"]
@@ -235,15 +236,15 @@ impl Manager {
         Ok(state.context("a state")?.to_owned())
     }
 
-    /// What the manager wrote.
+    /// The manager's log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_else(|error| error.to_string())
     }
 }
 
-/// Has udev do with a device what it does with a new one: give it a name and a MAC. `files` are put
-/// into `/etc/systemd/network`.
+/// Makes udev treat a device like a new one: udev gives it a name and a MAC. `files` are put into
+/// `/etc/systemd/network`.
 ///
 /// # Errors
 /// When udev is missing or fails.
@@ -270,7 +271,7 @@ pub fn udev(fabric: &Fabric, device: &str, files: &[(&str, String)]) -> Result<(
     command::run(&mut shell).map(drop)
 }
 
-/// Writes files below a folder. NetworkManager reads its connections only where nobody else can.
+/// Writes files below a folder. NetworkManager reads only connections that no other user can read.
 fn write_files(folder: &Path, files: &[(&str, String)]) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     for (name, text) in files {
@@ -296,8 +297,8 @@ pub fn shipped(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// `NetworkManager`: the machine's, or what `cargo xtask setup` has unpacked. It must not be
-/// installed for a test, for its service would start.
+/// `NetworkManager`: the machine's, or the one that `cargo xtask setup` has unpacked. It must not
+/// be installed for a test, for its service would start.
 fn network_manager_binary() -> Result<PathBuf> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(folder) => PathBuf::from(folder),

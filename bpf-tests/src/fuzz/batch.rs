@@ -1,4 +1,4 @@
-//! Running batches, and saying what is wrong with one.
+//! Runs batches, and reports the fault of one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,13 +25,13 @@ use crate::random::Random;
 use crate::testrun::tables::{Made, Runner};
 use crate::testrun::{DROP, PASS, Programs, REDIRECT, ip};
 
-/// How often each outcome came about, by program.
+/// Number of times that each outcome occurred, by program.
 pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
 
 /// Packets of a batch.
 pub const PACKETS: usize = 256;
 
-/// One packet in so many finds another pod shaped than the one before it.
+/// One packet in this many is preceded by a change of the pods that are shaped.
 const A_CHANGE_IN: usize = 160;
 
 /// Faults of a batch.
@@ -39,7 +39,7 @@ const A_CHANGE_IN: usize = 160;
 pub struct Failure {
     /// The batch's seed.
     pub seed: u64,
-    /// The packet that it was found by, if by one.
+    /// The packet that showed the fault, if one did.
     pub packet: Option<usize>,
     /// The fault.
     pub what: String,
@@ -55,16 +55,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Batches in a row on one variant of the node: so few of them load one variant only.
+/// Batches in a row on one variant of the node, so that a short run loads one variant only.
 const IN_A_ROW: u64 = 16;
 
-/// Programs with the node's maps, for every variant of what is fixed when they are loaded.
+/// Programs with the node's maps, for every variant of the settings that are fixed at load time.
 pub struct Fuzzer {
     object: Vec<u8>,
     extra: Option<(&'static str, u32)>,
     /// Loaded when a batch needs them.
     loaded: [Option<Loaded>; Variant::ALL.len()],
-    /// Outcomes that came about, by program.
+    /// Outcomes that occurred, by program.
     pub outcomes: Outcomes,
 }
 
@@ -75,17 +75,17 @@ struct Loaded {
     runners: BTreeMap<Program, Runner>,
     world: World,
     clock: Clock,
-    /// What the counters must be.
+    /// Expected counters.
     counted: BTreeMap<u32, Counter>,
 }
 
-/// What came of the packets of a batch.
+/// Result of the packets of a batch.
 enum Ran {
-    /// All that should.
+    /// No fault.
     Well,
-    /// The kernel says that the sum of this packet is wrong.
+    /// The kernel reports a wrong checksum for this packet.
     WrongSum(usize),
-    /// Something else.
+    /// Another fault.
     Badly(Failure),
 }
 
@@ -109,7 +109,7 @@ pub fn make_devices() -> Result<()> {
 }
 
 impl Fuzzer {
-    /// Fuzzes the programs of an object, loaded with this global beside the settings.
+    /// Fuzzes the programs of an object, loaded with this global in addition to the settings.
     #[must_use]
     pub fn new(object: Vec<u8>, extra: Option<(&'static str, u32)>) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Fuzzer {
         }
     }
 
-    /// Runs a batch; says what is wrong with it. The devices must be there.
+    /// Runs a batch and returns its fault, if any. The devices must exist.
     ///
     /// # Errors
     /// When something fails that is not under test.
@@ -143,8 +143,8 @@ impl Fuzzer {
                     return Ok(None);
                 }
                 Ran::Badly(failure) => return Ok(Some(failure)),
-                // The kernel compares sums as numbers, where two numbers stand for zero. Without
-                // its help the packet comes back, and tells whether that was it.
+                // The kernel compares checksums as numbers, where two numbers stand for zero. A run
+                // without its check returns the packet, which shows if that was the reason.
                 Ran::WrongSum(packet) => {
                     ensure!(unsummed.insert(packet), "a sum that is not asked for");
                 }
@@ -201,17 +201,17 @@ pub(super) fn mixed(seed: u64) -> u64 {
     (seed ^ (seed >> 31)) | 1
 }
 
-/// A batch on its way.
+/// A batch that is running.
 struct Batch<'a> {
     loaded: &'a mut Loaded,
     seed: u64,
     random: Random,
-    /// Packets that the kernel shall not sum up.
+    /// Packets without the kernel's checksum test.
     unsummed: &'a BTreeSet<usize>,
     state: State,
     begin: u64,
     started: Instant,
-    /// What was counted of the stack's flows when it began.
+    /// Counters of flows through the stack at the beginning of the batch.
     noted: StackCounts,
     outcomes: Outcomes,
 }
@@ -287,7 +287,7 @@ impl<'a> Batch<'a> {
                 return Ok(self.failure(Some(number), what));
             }
         }
-        // What began with the batch is no stream yet, unless another process had the processor.
+        // A flow of this batch is no stream yet, unless another process had the processor.
         let is_slow = self.started.elapsed() > Duration::from_secs(1);
         let tables = &mut self.loaded.tables;
         let mut differences = tables.compare(&self.state, self.begin, is_slow)?;
@@ -299,7 +299,7 @@ impl<'a> Batch<'a> {
         Ok(self.failure(None, differences.join("\n")))
     }
 
-    /// Says what is wrong with what became of a packet.
+    /// The fault of a packet's result, if any.
     fn judge(
         &mut self,
         program: Program,
@@ -322,7 +322,7 @@ impl<'a> Batch<'a> {
             frame: predicted.frame,
             mark: predicted.mark,
         };
-        // What is dropped is nobody's business any more.
+        // Contents of a dropped packet do not matter.
         let is_same = made.code == code
             && (code == DROP || made.frame == wanted.frame && made.mark == wanted.mark);
         if !is_same {
@@ -364,7 +364,7 @@ impl<'a> Batch<'a> {
         Ok(differences)
     }
 
-    /// Compares how many flows of the stack were noted, and could not be.
+    /// Compares the numbers of flows through the stack that were stored, and that could not be.
     fn compare_noted(&self) -> Result<Option<String>> {
         let since = |now: [u64; 2], begin: [u64; 2]| [now[0] - begin[0], now[1] - begin[1]];
         let (now, begin) = (stack_counts(&self.loaded.programs)?, self.noted);
@@ -376,7 +376,7 @@ impl<'a> Batch<'a> {
         Ok((found != wanted).then(|| format!("{found:?}, not {wanted:?}")))
     }
 
-    /// What the last packet was counted as.
+    /// The counters that the last packet moved.
     fn counted(&self, program: Program) -> Result<String> {
         let counted = &self.loaded.counted;
         let moved: Vec<String> = self
@@ -396,7 +396,7 @@ impl<'a> Batch<'a> {
         Ok(moved.join(", "))
     }
 
-    /// All that one needs to have a packet again.
+    /// All data needed to reproduce a packet.
     fn describe(
         &self,
         program: Program,
@@ -434,7 +434,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What is counted of the stack's flows.
+/// Counters of flows through the stack.
 fn stack_counts(programs: &Programs) -> Result<StackCounts> {
     let of = |stat| {
         Ok([

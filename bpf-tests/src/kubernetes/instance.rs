@@ -1,7 +1,7 @@
 //! A stand-in for the instance's metadata service (`IMDSv2`), in a network namespace.
 //!
-//! Tokens are needed, and expire; a wrong lifetime is refused. It can be told to be slow or to be out of
-//! order. The hop limit of a real one is the network's, and is not played.
+//! Tokens are needed, and expire; a wrong lifetime is refused. It can be made slow or faulty. The
+//! hop limit of a real one is the network's, and is not emulated.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use crate::fabric::Fabric;
 
 /// Lifetimes that a token can have, in seconds.
 const TTL: std::ops::RangeInclusive<u64> = 1..=21_600;
-/// The MAC of the primary ENI, unless it is told another one.
+/// The MAC of the primary ENI by default.
 const MAC: &str = "0a:fa:b0:00:00:01";
 const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -34,7 +34,7 @@ pub struct MetadataService {
     _stop: oneshot::Sender<()>,
 }
 
-/// What it knows, and what was asked of it.
+/// Data of the service, and counts of requests.
 #[derive(Debug, Default)]
 struct Played {
     data: HashMap<String, String>,
@@ -48,11 +48,11 @@ struct Played {
 type Shared = Arc<Mutex<Played>>;
 
 impl MetadataService {
-    /// Where it serves on a node of a cluster, as the setting `kubernetes.metadata-endpoint` has it.
+    /// The endpoint on a node of a cluster, as the setting `kubernetes.metadata-endpoint` has it.
     pub const NODE_ENDPOINT: &str = "http://127.0.0.1:1338";
-    /// The VPC that it is in.
+    /// The VPC of the instance.
     pub const VPC: &str = "vpc-0fab0000000000001";
-    /// The availability zone that it is in.
+    /// The availability zone of the instance.
     pub const ZONE: &str = "eu-west-1a";
 
     /// Starts it for a fabric's node, at [`Self::NODE_ENDPOINT`] of the calling thread's network
@@ -113,7 +113,7 @@ impl MetadataService {
         })
     }
 
-    /// Where it serves.
+    /// Address of the service.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -125,7 +125,7 @@ impl MetadataService {
         format!("http://{}", self.address)
     }
 
-    /// Has it tell something else; `None`: it has no such thing.
+    /// Sets the text at a path; `None` removes the path.
     pub fn set(&self, path: &str, value: Option<&str>) {
         let data = &mut lock(&self.played).data;
         match value {
@@ -134,22 +134,22 @@ impl MetadataService {
         };
     }
 
-    /// Has it wait so long before each answer.
+    /// Delays each answer.
     pub fn be_slow(&self, delay: Duration) {
         lock(&self.played).delay = delay;
     }
 
-    /// Has it answer the next so many requests with 503.
+    /// Makes the next requests fail with 503.
     pub fn fail(&self, requests: usize) {
         lock(&self.played).failures = requests;
     }
 
-    /// Has every token be good no more.
+    /// Makes every token invalid.
     pub fn expire(&self) {
         lock(&self.played).tokens.clear();
     }
 
-    /// How many requests came.
+    /// Number of requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         lock(&self.played).requests
@@ -162,7 +162,7 @@ impl MetadataService {
     }
 }
 
-/// The instance that it is on.
+/// Data of the instance that it describes.
 fn instance() -> HashMap<String, String> {
     let interface = format!("network/interfaces/macs/{MAC}");
     [
@@ -181,11 +181,11 @@ fn instance() -> HashMap<String, String> {
 }
 
 fn lock(played: &Shared) -> MutexGuard<'_, Played> {
-    // Who panicked with the lock has left nothing half done.
+    // A holder of the lock that panicked has left nothing half done.
     played.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What befalls every request.
+/// Counts a request, and delays it or lets it fail as the test wants.
 async fn befall(played: &Shared) -> Result<(), StatusCode> {
     let (delay, fails) = {
         let mut played = lock(played);

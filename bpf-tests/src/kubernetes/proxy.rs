@@ -1,4 +1,4 @@
-//! What stands between the agent and the API server, and makes what goes wrong between the two.
+//! A proxy between the agent and the API server that injects faults.
 //!
 //! It forwards every request with the token that it came with, so that the server's answers and rights
 //! are the real ones. [`Rule`]s catch requests; watches that are open can be ended or frozen.
@@ -31,28 +31,28 @@ use crate::fabric::eventually::eventually;
 pub struct Noted {
     /// When it came.
     pub at: Instant,
-    /// What came.
+    /// The request.
     pub request: Request,
     /// The status code that the API server answered; `None` where it was not asked.
     pub code: Option<u16>,
 }
 
-/// What becomes of the watches that are open.
+/// State of the open watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Watches {
-    /// Those that began before the number changed end in the middle of it all.
+    /// Watches that began before the number changed end in the middle of a stream.
     ended: u64,
-    /// Those that began before the number changed say nothing any more, and stay open.
+    /// Watches that began before the number changed stay open and send nothing more.
     frozen: u64,
 }
 
-/// What the test and the proxy share.
+/// State that the test and the proxy share.
 struct Shared {
     client: Client,
     rules: Mutex<Vec<Rule>>,
     noted: Mutex<Vec<Noted>>,
     watches: watch::Sender<Watches>,
-    /// True if the server is to refuse fields that it does not know.
+    /// True if the server must refuse unknown fields.
     is_strict: AtomicBool,
 }
 
@@ -68,11 +68,11 @@ impl Proxy {
     /// Begins to serve, on the loopback device of a namespace.
     ///
     /// # Errors
-    /// When it cannot begin to.
+    /// When it cannot start.
     pub fn start(netns: &Netns, server: &str, certificate: &Path) -> Result<Self> {
         let mut client = Config::new(server.parse()?);
         client.root_cert_file = Some(certificate.to_owned());
-        // What goes wrong is the agent's to see.
+        // The agent must see every failure.
         client.default_retry = false;
         let (stop, stopped) = oneshot::channel();
         let (ready, begun) = oneshot::channel();
@@ -103,7 +103,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Has a rule catch requests from now on. The rule that was made last counts most.
+    /// Adds a rule; the rule added last takes precedence.
     pub fn rule(&self, rule: Rule) {
         locked(&self.shared.rules).insert(0, rule);
     }
@@ -113,12 +113,12 @@ impl Proxy {
         self.shared.is_strict.store(true, Ordering::Relaxed);
     }
 
-    /// Takes all rules back. Requests that are held stay so.
+    /// Removes all rules. Requests that are held stay so.
     pub fn clear(&self) {
         locked(&self.shared.rules).clear();
     }
 
-    /// Holds the next request of a kind before, or after the server has been asked.
+    /// Holds the next request of a kind, before or after it goes to the server.
     #[must_use]
     pub fn hold(&self, kind: Kind, is_forwarded: bool) -> Held {
         let (rule, held) = Held::rule(kind, is_forwarded);
@@ -126,14 +126,14 @@ impl Proxy {
         held
     }
 
-    /// Ends every open watch in the middle of it all, as a proxy that restarts does.
+    /// Ends every open watch in the middle of its stream, as a proxy that restarts does.
     pub fn end_watches(&self) {
         self.shared
             .watches
             .send_modify(|watches| watches.ended += 1);
     }
 
-    /// Has every open watch say nothing any more, as a connection does whose other side is gone.
+    /// Makes every open watch silent, as a connection whose other side is gone.
     pub fn freeze_watches(&self) {
         self.shared
             .watches
@@ -154,7 +154,7 @@ impl Proxy {
         noted
     }
 
-    /// Waits until that many writes of a kind have come since a moment; they are returned.
+    /// Waits until that many writes of a kind have come since a moment, and returns them.
     ///
     /// # Errors
     /// When they do not come.
@@ -182,7 +182,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // What was wrong has shown in what the test saw.
+            // The test has already seen the effect of a fault.
             drop(thread.join());
         }
     }
@@ -226,7 +226,7 @@ async fn serve(
                 let answer = |request| forward::answer(&shared, request);
                 let connection = http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service_fn(answer));
-                // That it ends badly is what rules are for.
+                // Rules make connections end with an error.
                 connection.await.ok();
             });
         }

@@ -1,4 +1,4 @@
-//! Rounds: every lane does every operation in turn, in another order each time.
+//! Rounds: every lane does every operation in turn, in a new order each time.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,21 @@ use super::traffic;
 use crate::interrupt;
 use crate::random::Random;
 
-/// How much is measured.
+/// Amounts of measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How often everything is set up anew. Where a node's maps and programs come to lie in memory is
-    /// worth some percent of an operation, for as long as the node lives.
+    /// Passes, each on new nodes.
+    ///
+    /// The place of a node's maps and programs in memory changes an operation's cost by some
+    /// percent, for the node's lifetime.
     pub passes: usize,
-    /// How often each lane does each operation in a pass.
+    /// Rounds in a pass: in each, every lane does every operation.
     pub rounds: usize,
-    /// What the number of operations for one figure is divided by.
+    /// Divisor of the number of operations for one figure.
     pub divisor: u32,
 }
 
-/// What the rounds gave: nanoseconds per operation, by lane, one for each round.
+/// Results of rounds: nanoseconds per operation, by lane, one for each round.
 #[derive(Clone, Debug)]
 pub struct Samples<K> {
     figures: BTreeMap<(K, Operation), Vec<f64>>,
@@ -60,21 +62,21 @@ impl<K: Copy + Ord> Samples<K> {
         summary(self.of(lane, operation))
     }
 
-    /// What an operation costs in one lane over what it costs in another.
+    /// Ratio of an operation's costs in two lanes.
     #[must_use]
     pub fn ratio(&self, lane: K, to: K, operation: Operation) -> Option<Summary> {
         summary(&paired(self.of(lane, operation), self.of(to, operation)))
     }
 
-    /// Wall time over CPU time of what was least disturbed: near 1 on a quiet machine whose clock
-    /// misses nothing.
+    /// Ratio of wall time to CPU time of the least disturbed measurement: near 1 on a quiet machine
+    /// with an exact clock.
     #[must_use]
     pub fn strain(&self) -> f64 {
         self.strain
     }
 }
 
-/// Any number but 0 gives an order.
+/// Any number except 0 gives an order.
 const SEED: u64 = 0x7077_7061_7468;
 
 /// Measures lanes.
@@ -91,7 +93,7 @@ pub fn run<K: Copy + Ord>(lanes: &[(K, Lane<'_>)], effort: Effort) -> Result<Sam
         }
         let operations = Operation::ALL.into_iter();
         let operations: Vec<_> = operations.filter(|o| o.offloads() == offloads).collect();
-        // The first round is not counted: neighbours are asked for, caches are cold.
+        // The first round is not counted: neighbours are not resolved yet, caches are cold.
         for round in 0..=effort.rounds {
             for &operation in &operations {
                 for index in shuffled(lanes.len(), &mut random) {
@@ -123,7 +125,7 @@ pub fn run<K: Copy + Ord>(lanes: &[(K, Lane<'_>)], effort: Effort) -> Result<Sam
     Ok(samples)
 }
 
-/// The numbers below a limit in any order (Fisher and Yates).
+/// The numbers below a limit in random order (Fisher and Yates).
 fn shuffled(limit: usize, random: &mut Random) -> Vec<usize> {
     let mut order: Vec<_> = (0..limit).collect();
     for end in (1..limit).rev() {

@@ -1,4 +1,5 @@
-//! What is remembered: flows, notes of others, fragmented datagrams.
+//! State of the model: translated flows, flows from the outside or through the stack, fragmented
+//! datagrams.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use super::stack::{OfStack, StackCounts};
 use super::transport::{ACK, FIN, RST, SYN};
 use super::world::World;
 
-/// What has been seen of one direction; the bits are those of the ABI.
+/// Bits for the packets seen in one direction of a flow, as in the ABI.
 pub mod shown {
     /// SYN.
     pub const SYN: u8 = 1;
@@ -20,20 +21,20 @@ pub mod shown {
     pub const FIN: u8 = 4;
     /// RST.
     pub const RST: u8 = 8;
-    /// Of a flow of the stack: a packet has passed long after both sides had spoken.
+    /// A packet of a flow through the stack, long after both sides have sent.
     pub const STREAM: u8 = 16;
-    /// Of a translated flow without connections: a second packet of the inside.
+    /// A second packet from the inside, in a translated flow without connections.
     pub const MORE: u8 = 16;
 }
 
-/// A flow as the outside knows it.
+/// A flow as the outside sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Outside {
     /// The ENI whose address it has.
     pub eni: u8,
     /// IP protocol.
     pub protocol: u8,
-    /// Who it is with.
+    /// Address of the remote.
     pub remote: IpAddr,
     /// The remote's port.
     pub remote_port: u16,
@@ -41,7 +42,7 @@ pub struct Outside {
     pub port: u16,
 }
 
-/// A flow as the inside knows it.
+/// A flow as the inside sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inside {
     /// IP protocol.
@@ -50,13 +51,13 @@ pub struct Inside {
     pub pod: IpAddr,
     /// Its port.
     pub pod_port: u16,
-    /// Who it speaks with.
+    /// Address of the remote.
     pub remote: IpAddr,
     /// The remote's port.
     pub remote_port: u16,
 }
 
-/// A datagram that comes in pieces.
+/// A fragmented datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Datagram {
     /// Source, as seen.
@@ -65,7 +66,7 @@ pub struct Datagram {
     pub destination: IpAddr,
     /// Identification.
     pub id: u32,
-    /// Protocol; of IPv6 0.
+    /// Protocol; 0 for IPv6.
     pub protocol: u8,
 }
 
@@ -76,33 +77,33 @@ pub struct Flow {
     pub pod: IpAddr,
     /// Its port.
     pub pod_port: u16,
-    /// Whose quota it counts for; 0: the host's.
+    /// The endpoint whose quota the flow counts for; 0: the host.
     pub endpoint: u32,
-    /// What packets of the inside have shown.
+    /// Bits of [`shown`] that packets from the inside have set.
     pub out: u8,
-    /// What packets of the outside have shown.
+    /// Bits of [`shown`] that packets from the outside have set.
     pub inward: u8,
-    /// True if it has been idle for long, and no packet since.
+    /// True if the flow has been idle for long, without a packet since.
     pub idle: bool,
-    /// True if it is about to be removed.
+    /// True if the flow is about to be removed.
     pub dead: bool,
-    /// True if its answers take the stack.
+    /// True if the flow's answers take the stack.
     pub stack: bool,
 }
 
 /// A flow that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// Whose it is.
+    /// The endpoint that has the flow.
     pub endpoint: u32,
-    /// What the pod has shown.
+    /// Bits of [`shown`] that the pod's packets have set.
     pub out: u8,
-    /// What the outside has shown.
+    /// Bits of [`shown`] that packets from the outside have set.
     pub inward: u8,
 }
 
 impl Noted {
-    /// The pod shows more; with a SYN it begins anew.
+    /// Adds bits of a packet from the pod; a SYN begins a new connection.
     pub(super) fn pod_shows(&mut self, shown: u8) {
         if shown & shown::SYN != 0 {
             (self.out, self.inward) = (shown, 0);
@@ -115,35 +116,35 @@ impl Noted {
     }
 }
 
-/// What is known of a datagram that comes in pieces.
+/// Transport of a fragmented datagram, as its fragments have shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Its protocol, source and destination port.
+    /// Protocol, source and destination port.
     Ports(u8, u16, u16),
-    /// It is an ICMP error about a flow whose answers look so.
+    /// An ICMP error that quotes an answer of this flow.
     Error(Outside),
-    /// Its first piece has passed, and has no ports.
+    /// The first fragment has passed, and has no ports.
     Portless,
-    /// A later piece came first.
+    /// A later fragment came first.
     Reordered,
 }
 
-/// What is remembered.
+/// State of the model.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// Translated flows.
     pub flows: BTreeMap<Outside, Flow>,
-    /// The same by endpoint and inside, without dead ones.
+    /// Keys of live translated flows, by endpoint and inside.
     pub by_inside: BTreeMap<(u32, Inside), Outside>,
     /// Flows from the outside.
     pub inbound: BTreeMap<Inside, Noted>,
     /// Flows that take the stack both ways.
     pub stack: BTreeMap<Inside, OfStack>,
-    /// How many of these were noted, and could not be, of IPv4 and of IPv6.
+    /// Numbers of flows through the stack that were stored, and that could not be, per family.
     pub stack_counts: StackCounts,
-    /// Fragmented datagrams; `None`: noted too long ago.
+    /// Fragmented datagrams; `None`: the entry is too old.
     pub datagrams: BTreeMap<Datagram, Option<Told>>,
-    /// Link-local addresses that devices have sent from (true) and to, in the order of their first use.
+    /// Link-local addresses that devices have sent from (true) and to, in the order of first use.
     pub link_locals: BTreeMap<(u32, bool), Vec<IpAddr>>,
     /// Flows of each endpoint.
     pub quota: BTreeMap<u32, u64>,
@@ -151,7 +152,7 @@ pub struct State {
     candidates: BTreeMap<(IpAddr, u16), u16>,
 }
 
-/// What a packet shows.
+/// Bits of [`shown`] that a packet sets.
 #[must_use]
 pub fn of_packet(protocol: u8, flags: u8) -> u8 {
     if protocol != TCP {
@@ -230,7 +231,7 @@ impl State {
         Some(*flow)
     }
 
-    /// The flow that an error from the outside is about.
+    /// The flow that an ICMP error from the outside quotes.
     #[must_use]
     pub fn quoted(&self, outside: &Outside) -> Option<Flow> {
         self.flows.get(outside).copied().filter(|flow| !flow.dead)
@@ -239,8 +240,8 @@ impl State {
     /// Opens a flow with the port that the program has chosen.
     ///
     /// # Errors
-    /// The inner one: the reason for which the packet is dropped. The outer one: what is wrong
-    /// with the port.
+    /// The inner one: the reason for which the packet is dropped. The outer one: the fault of the
+    /// port.
     pub fn open(
         &mut self,
         world: &World,
@@ -264,7 +265,7 @@ impl State {
             port,
         };
         let is_free = |state: &Self, port| {
-            // The socket that the host itself sends from holds no port against it.
+            // A socket that the host itself sends from does not block that port.
             let is_own = new.endpoint == 0 && port == new.inside.pod_port;
             let held = world.has_socket(new.inside.protocol, new.address, port) && !is_own;
             !state.flows.contains_key(&outside(port)) && !held
@@ -293,7 +294,7 @@ impl State {
             let settings = &world.settings;
             settings.is_first(new.inside.protocol, new.endpoint, port)
         };
-        // Never are so many flows made here that the reserve is needed.
+        // The model never opens so many flows that it needs the reserve.
         if !is_first(port) {
             return Err(format!("port {port} is of the reserve"));
         }
@@ -307,7 +308,8 @@ impl State {
             Some(first) if port != first && is_free(self, first) => {
                 return Err(format!("port {port}, although {first} is free"));
             }
-            // Nothing was in the way: then it is the first choice, and stays that for this port.
+            // Nothing was in the way: then this port is the first choice, and stays that for the
+            // pod's port.
             None if !self.is_crowded(world, &outside(port)) => {
                 self.candidates.insert(key, port);
             }
@@ -326,7 +328,7 @@ impl State {
         flows >= world.settings.flow_capacity
     }
 
-    /// True if any port towards the remote may be held by others.
+    /// True if other flows or sockets may hold a port towards the remote.
     fn is_crowded(&self, world: &World, new: &Outside) -> bool {
         let is_beside = |other: &Outside| {
             Outside {
@@ -357,7 +359,7 @@ impl State {
         outside
     }
 
-    /// Notes a flow from the outside, or that more of it was seen.
+    /// Stores a flow from the outside, or adds bits to it.
     ///
     /// # Errors
     /// When there is no room.
@@ -374,7 +376,7 @@ impl State {
         if self.inbound_of(endpoint) >= world.settings.inbound_per_endpoint {
             return Err(DropReason::InboundQuotaExceeded);
         }
-        // The former pod with the address has no part in it.
+        // An entry of the address's former pod does not count.
         self.inbound.remove(&inside);
         if self.inbound.len() >= world.settings.inbound_capacity {
             return Err(DropReason::InboundFull);
@@ -400,7 +402,8 @@ impl State {
 }
 
 impl State {
-    /// An endpoint shows more of a flow from the outside, if it has it; with a SYN it begins anew.
+    /// Adds bits of an endpoint's packet to a flow from the outside, if the endpoint has it; a SYN
+    /// begins a new connection.
     pub fn shows_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) -> bool {
         let found = self.inbound.get_mut(&inside);
         let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) else {
@@ -410,7 +413,7 @@ impl State {
         true
     }
 
-    /// The outside shows more of it.
+    /// Adds bits of a packet from the outside to the flow.
     pub fn sees_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) {
         let found = self.inbound.get_mut(&inside);
         if let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) {
@@ -428,13 +431,13 @@ pub struct New {
     pub eni: u8,
     /// That address.
     pub address: IpAddr,
-    /// Whose it is; 0: the host's.
+    /// The endpoint that has the flow; 0: the host.
     pub endpoint: u32,
     /// Flags of TCP.
     pub flags: u8,
 }
 
-/// A flow as the inside knows it.
+/// A flow as the inside sees it.
 #[must_use]
 pub fn inside(outside: Outside, flow: &Flow) -> Inside {
     Inside {

@@ -1,5 +1,5 @@
-//! What a node knows: addresses, destinations, ENIs, settings. In terms of the standard library, so
-//! that no layout of a map is taken for granted.
+//! State of a node as the model needs it: addresses, destinations, ENIs, settings. It uses types of
+//! the standard library, so that it relies on no layout of a map.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,27 +21,28 @@ pub enum Address {
     },
 }
 
-/// Whether a pool is masqueraded.
+/// Masquerade policy of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
-    /// It is.
+    /// The pool is masqueraded.
     Masqueraded,
-    /// It is not.
+    /// The pool is not masqueraded.
     Skips,
-    /// It is, towards whatever is outside of the node.
+    /// The pool is masqueraded towards every destination outside of the node.
     Hidden,
 }
 
-/// A pod, as one of its addresses knows it.
+/// A pod, under one of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// Number of the ENI that owns the address.
     pub eni: u8,
     /// Device of that ENI, 0 while it is not ready.
     pub eni_ifindex: u32,
-    /// Whether its pool is masqueraded.
+    /// Masquerade policy of the pod's pool.
     pub pool: Pool,
-    /// True if somebody shapes its packets in the stack, or looks at them there.
+    /// True if the pod's packets take the stack, because a qdisc or a foreign program is attached
+    /// there.
     pub via_stack: bool,
     /// Host-side device.
     pub ifindex: u32,
@@ -54,7 +55,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Who it is, whatever device it has: the end of the MAC that its name gives.
+    /// Identity of the pod, independent of its device: the end of the MAC that the pod's name
+    /// gives.
     #[must_use]
     pub fn identity(&self) -> u32 {
         let [.., a, b, c, d] = self.host_mac;
@@ -75,20 +77,20 @@ pub struct Classes {
     pub service: bool,
     /// The instance metadata service.
     pub metadata: bool,
-    /// In the VPC, native, of the ip-masq-agent file, or link-local: never masqueraded.
+    /// In the VPC, native, in the ip-masq-agent file, or link-local: never masqueraded.
     pub exempt: bool,
     /// No network routes it.
     pub unroutable: bool,
 }
 
-/// What an ENI has of one family.
+/// Addresses of an ENI in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EniAddresses {
     /// The next hop.
     pub gateway: IpAddr,
     /// The translation address.
     pub translation: Option<IpAddr>,
-    /// By which ENI masqueraded packets leave whose source this ENI owns.
+    /// Number of the ENI that carries masqueraded packets of sources that this ENI owns.
     pub external: u8,
 }
 
@@ -99,14 +101,14 @@ pub struct Eni {
     pub ifindex: u32,
     /// Its MTU, in bytes.
     pub mtu: usize,
-    /// What it has of IPv4.
+    /// IPv4 addresses.
     pub v4: EniAddresses,
-    /// What it has of IPv6.
+    /// IPv6 addresses.
     pub v6: EniAddresses,
 }
 
 impl Eni {
-    /// What it has of the family of an address.
+    /// Addresses in the family of an address.
     #[must_use]
     pub fn of(&self, address: IpAddr) -> &EniAddresses {
         if address.is_ipv4() {
@@ -135,11 +137,11 @@ pub enum Metadata {
 pub struct Marks {
     /// All of ours.
     pub mask: u32,
-    /// Where the field of the ENI begins.
+    /// First bit of the field that holds the ENI.
     pub shift: u32,
     /// The exception bit.
     pub exception: u32,
-    /// The bit of what has nothing more to meet at an ENI's egress.
+    /// The bit of packets that need no more work at an ENI's egress.
     pub done: u32,
 }
 
@@ -148,7 +150,7 @@ pub struct Marks {
 pub struct Settings {
     /// Bits of the packet mark.
     pub marks: Marks,
-    /// Whether IPv4 and IPv6 are masqueraded.
+    /// True for each family, IPv4 and IPv6, that is masqueraded.
     pub masquerade: [bool; 2],
     /// The outcome of packets to the metadata service.
     pub metadata: Metadata,
@@ -158,24 +160,24 @@ pub struct Settings {
     pub path_stack: bool,
     /// True if flows that the stack carries take it both ways.
     pub service_nat: bool,
-    /// Most of these.
+    /// Capacity for flows through the stack.
     pub stack_capacity: usize,
-    /// Our ports: first and last of each range.
+    /// Ports for translation: first and last of each range.
     pub ports: Vec<(u16, u16)>,
-    /// Where flows are looked for that another policy may have made.
+    /// Cases in which the programs look for flows of an earlier policy.
     pub lookups: Lookups,
-    /// Most inbound flows.
+    /// Capacity for inbound flows.
     pub inbound_capacity: usize,
-    /// Most inbound flows of one endpoint.
+    /// Inbound flows that one endpoint may have.
     pub inbound_per_endpoint: u64,
-    /// Most flows of the host.
+    /// Flows that the host may have.
     pub flows_of_host: u64,
-    /// Most translated flows of a family.
+    /// Capacity for translated flows of a family.
     pub flow_capacity: usize,
 }
 
 impl Settings {
-    /// True if a port is ours.
+    /// True if a port is one for translation.
     #[must_use]
     pub fn has_port(&self, port: u16) -> bool {
         self.ports
@@ -199,8 +201,8 @@ impl Settings {
         false
     }
 
-    /// True if a flow gets this port of its own, if that is free: the reserve is for flows of the
-    /// host, and for those that cannot change their port.
+    /// True if a flow gets this port when it is free. The reserve is for flows of the host, and for
+    /// those that cannot change their port.
     #[must_use]
     pub fn is_first(&self, protocol: u8, endpoint: u32, port: u16) -> bool {
         let is_kept = protocol == SCTP || endpoint == 0;
@@ -219,7 +221,7 @@ impl Settings {
 pub struct HostSocket {
     /// IP protocol.
     pub protocol: u8,
-    /// Where it is bound.
+    /// Address that it is bound to.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
@@ -236,7 +238,7 @@ pub struct World {
     pub enis: BTreeMap<u8, Eni>,
     /// MACs of this namespace's devices.
     pub macs: BTreeMap<u32, [u8; 6]>,
-    /// Sockets of the host in our ports.
+    /// Sockets of the host in the ports for translation.
     pub sockets: Vec<HostSocket>,
     /// Settings.
     pub settings: Settings,

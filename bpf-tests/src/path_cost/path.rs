@@ -1,4 +1,4 @@
-//! The paths: what is sent, what was sent before, and what must come of it.
+//! Paths: the packet that is measured, the packets before it, and the expected outcome.
 
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
@@ -18,14 +18,14 @@ const UDP: Body = Body::Udp(100);
 const TCP: Body = Body::Tcp(100);
 const ASKS: Body = Body::Echo { asks: true };
 
-/// What a program gets.
+/// Input of a program.
 #[derive(Clone, Debug)]
 pub(super) enum Sent {
     /// These bytes.
     Bytes(Vec<u8>),
     /// A packet.
     Packet(Box<Frame>),
-    /// The same, to the port that the last packet that was no answer got.
+    /// A packet to the port that the last packet before it got, answers not counted.
     Answer(Box<Frame>),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Step {
     /// The device that received it, or 0.
     received_by: u32,
     mark: u32,
-    /// True if it is the first one of its flow for a second.
+    /// True if the packet is the first one of its flow for a second.
     pub(super) is_late: bool,
 }
 
@@ -54,17 +54,17 @@ impl Step {
         }
     }
 
-    /// What pod A sends.
+    /// Packet that pod A sends.
     fn of_pod(frame: &Frame) -> Self {
         Self::new(Program::FromEndpoint, VETH_A, frame.clone())
     }
 
-    /// What ENI 1 receives.
+    /// Packet that ENI 1 receives.
     fn of_network(frame: &Frame) -> Self {
         Self::new(Program::FromNetwork, ENI_1, frame.clone())
     }
 
-    /// What the stack sends by ENI 1, and this device has received.
+    /// Packet that the stack sends by ENI 1, and that this device has received.
     fn of_stack(frame: &Frame, received_by: u32) -> Self {
         Self {
             received_by,
@@ -72,7 +72,7 @@ impl Step {
         }
     }
 
-    /// What the stack sends to pod A, and this device has received.
+    /// Packet that the stack sends to pod A, and that this device has received.
     fn to_pod(frame: &Frame, received_by: u32) -> Self {
         Self {
             received_by,
@@ -87,7 +87,7 @@ impl Step {
         self
     }
 
-    /// What the program gets; `port` is for answers.
+    /// Input of the program; `port` is for answers.
     pub(super) fn input(&self, port: Option<u16>) -> Input {
         let frame = match &self.sent {
             Sent::Bytes(bytes) => bytes.clone(),
@@ -106,7 +106,7 @@ impl Step {
         }
     }
 
-    /// The port that the packet has been given: of an echo, its identifier.
+    /// The port that translation gave to the packet: of an echo, its identifier.
     pub(super) fn port(&self, made: &[u8]) -> Option<u16> {
         let (Sent::Packet(frame) | Sent::Answer(frame)) = &self.sent else {
             return None;
@@ -127,9 +127,9 @@ pub(super) struct Path {
     pub(super) name: String,
     pub(super) before: Vec<Step>,
     pub(super) step: Step,
-    /// What is counted; nothing of what another program has dealt with.
+    /// Expected outcome; `None` if an earlier program has already handled the packet.
     pub(super) outcome: Option<Outcome>,
-    /// True if it is there with service NAT only.
+    /// True if the path exists only with service NAT.
     pub(super) needs_service_nat: bool,
 }
 
@@ -157,8 +157,10 @@ impl Paths<'_> {
         self.add(name, before, step, Outcome::Passed(verdict))
     }
 
-    /// A packet that the cache keeps after what was `before`, and once more. Of a connection that is the first
-    /// one, of other flows the second one in a row.
+    /// Paths of a packet that is cached after the packets `before` it: the packet itself, and its
+    /// repetition.
+    ///
+    /// Of a connection, the first packet is cached; of other flows, the second one in a row.
     fn repeats(&mut self, name: &str, before: &[Step], step: &Step, verdict: Verdict) {
         self.passes(
             &format!("{name}, not cached"),
@@ -170,7 +172,7 @@ impl Paths<'_> {
         self.passes(&format!("{name}, cached"), &before, step.clone(), verdict);
     }
 
-    /// The same with the first packet of the flow.
+    /// Paths of a flow's first packet, and of its repetitions.
     fn begins(&mut self, name: &str, step: &Step, verdict: Verdict) {
         self.passes(&format!("{name}, first packet"), &[], step.clone(), verdict);
         self.repeats(name, std::slice::from_ref(step), step, verdict);
@@ -273,7 +275,7 @@ impl Paths<'_> {
         }
     }
 
-    /// One side of a connection that the cache knows from its SYN on.
+    /// One side of a connection that is cached from its SYN on.
     fn goes_on(
         &mut self,
         name: &str,
@@ -309,7 +311,7 @@ impl Paths<'_> {
         }
     }
 
-    /// What the stack carries.
+    /// Paths through the stack.
     fn stack(&mut self) {
         let net = self.net;
         let of_host = Frame::new((ENI_1.1, ROUTER), net.host, net.peer, UDP);
@@ -369,7 +371,7 @@ impl Paths<'_> {
         }
     }
 
-    /// What is dropped.
+    /// Paths that end in a drop.
     fn drops(&mut self) {
         let net = self.net;
         let from = |source, to, body| Frame::new((POD_A, VETH_A.1), source, to, body);
@@ -405,7 +407,7 @@ impl Paths<'_> {
     }
 }
 
-/// All paths, those of both families one behind the other.
+/// All paths, first those of one family, then those of the other.
 pub(super) fn all() -> Vec<Path> {
     let mut all = Vec::new();
     for net in &NETS {

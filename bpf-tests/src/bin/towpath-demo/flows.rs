@@ -1,4 +1,4 @@
-//! The flows that are tried, and what became of each.
+//! The flows of the demo, and the result of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::plan::{End, FLOWS, Plan, Source};
 use crate::report::Flow;
 use crate::stage::Stage;
 
-/// A flow to try, and how it should go.
+/// A flow to try, and its expected result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
     plan: &'static Plan,
@@ -24,7 +24,7 @@ pub(crate) struct Trial {
     protocol: Protocol,
 }
 
-/// Everything that the demo tries: each flow in its families by each protocol.
+/// All flows of the demo: each in its families, by each protocol.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for plan in &FLOWS {
@@ -39,13 +39,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What is counted where somebody looks: the difference of two looks is a flow's.
+/// A snapshot of all counts: the difference of two snapshots belongs to one flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     counters: BTreeMap<Name, u64>,
-    /// What left the node, as the VPC saw it.
+    /// Flows that left the node, as the VPC saw them.
     left: Vec<source_check::Flow>,
-    /// What arrived at the server on the Internet.
+    /// Flows that arrived at the server on the Internet.
     arrived: Vec<source_check::Flow>,
 }
 
@@ -68,18 +68,18 @@ impl Look {
     }
 }
 
-/// What was seen of a flow.
+/// Observations of a flow.
 struct Seen {
     why: String,
-    /// What the counters tell of the way.
+    /// Counters that moved, which show the path.
     moved: BTreeMap<Name, u64>,
     enis: BTreeSet<u16>,
-    /// The sources that the other end, or the VPC on the way to it, saw the node send from.
+    /// Source addresses of the node's packets, as the other end or the VPC saw them.
     sources: BTreeSet<IpAddr>,
 }
 
 impl Trial {
-    /// Tries the flow; `last` is the look before it, and then the one after it.
+    /// Tries the flow; `last` is the snapshot before it, and then the one after it.
     pub(crate) fn run(&self, stage: &Stage, last: &mut Look) -> Result<Flow> {
         let plan = self.plan;
         let (from, to) = (self.place(stage, plan.from)?, self.place(stage, plan.to)?);
@@ -88,7 +88,7 @@ impl Trial {
         let mut look = now.since(last);
         *last = now;
         let protocol = self.protocol.number(self.family);
-        // Neighbours' questions and what another flow left behind are of other protocols or ends.
+        // Neighbour discovery and late packets of other flows have other protocols or ends.
         for flows in [&mut look.left, &mut look.arrived] {
             flows.retain(|flow| {
                 flow.protocol == protocol && [from.address, to.address].contains(&flow.to)
@@ -157,7 +157,8 @@ impl Trial {
         })
     }
 
-    /// Why the flow went as it did: of what a pod opens the agent tells, from the live maps.
+    /// The reason for the flow's path: for a flow that a pod opens, the agent explains it from the
+    /// live maps.
     fn why(
         &self,
         stage: &Stage,
@@ -193,7 +194,7 @@ fn has(moved: &BTreeMap<Name, u64>, program: &str, outcome: &str) -> bool {
     moved.contains_key(&(program.to_owned(), outcome.to_owned()))
 }
 
-/// True if the counters tell of the way that a reason stands for.
+/// True if the counters show the path that a reason stands for.
 fn counted(why: &str, moved: &BTreeMap<Name, u64>) -> bool {
     match why {
         "local" | "host" | "translated" => has(moved, "from_endpoint", why),
@@ -202,7 +203,7 @@ fn counted(why: &str, moved: &BTreeMap<Name, u64>) -> bool {
     }
 }
 
-/// Who carried the packets, as the counters tell.
+/// The path that carried the packets, by the counters.
 fn path(moved: &BTreeMap<Name, u64>) -> &'static str {
     if has(moved, "from_endpoint", "host") {
         "stack"
@@ -211,7 +212,7 @@ fn path(moved: &BTreeMap<Name, u64>) -> &'static str {
     }
 }
 
-/// The addresses that a pod may show to a site untranslated, for the VPC's gateways.
+/// The source addresses that a site may see untranslated, for the VPC's gateways.
 pub(crate) fn untranslated(stage: &Stage) -> Result<Vec<(IpAddr, IpAddr)>> {
     let mut pairs = Vec::new();
     for plan in &FLOWS {

@@ -1,4 +1,4 @@
-//! What the demo tries, and how each flow should go.
+//! The flows that the demo tries, and their expected results.
 
 use bpf_tests::fabric::world::Site;
 use ipam::Family;
@@ -17,30 +17,30 @@ pub(crate) enum End {
     Site(Site),
 }
 
-/// Whose address the other end sees on what the node sends.
+/// The owner of the source address that the other end sees in the node's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Nothing leaves the node.
+    /// No packet leaves the node.
     None,
-    /// The pod's or the node's own.
+    /// The pod's or the node's own address.
     Itself,
-    /// An ENI's.
+    /// An address of an ENI.
     Eni(u8),
 }
 
-/// A flow, and how it should go.
+/// A flow, and its expected result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
-    /// Who opens it.
+    /// The end that opens the flow.
     pub(crate) from: End,
-    /// Who answers.
+    /// The end that answers.
     pub(crate) to: End,
     /// The ENI that it should take.
     pub(crate) eni: Option<u8>,
     pub(crate) source: Source,
     pub(crate) why: &'static str,
-    /// The family that it is tried in, where it is not both.
+    /// The only family of the flow, if it is not tried in both.
     only: Option<Family>,
 }
 
@@ -63,20 +63,20 @@ impl Plan {
         }
     }
 
-    /// The same for one family.
+    /// Limits the flow to one family.
     const fn only(mut self, family: Family) -> Self {
         self.only = Some(family);
         self
     }
 
-    /// The families that it is tried in.
+    /// The families of the flow.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
         let only = self.only;
         let families = Family::ALL.into_iter();
         families.filter(move |family| only.is_none_or(|only| only == *family))
     }
 
-    /// Its ends, the one on the node first.
+    /// Ends of the flow, the one on the node first.
     pub(crate) fn outward(&self) -> (End, End) {
         match self.from {
             End::Site(_) => (self.to, self.from),
@@ -91,7 +91,7 @@ const TIME: End = End::Site(Site::Time);
 /// The pod of the pool that skips masquerade.
 const DIRECT: End = End::Pod(3);
 
-/// Everything that the demo tries.
+/// All flows that the demo tries.
 pub(crate) const FLOWS: [Plan; 15] = {
     use End::{Node, Peer, Peering, Pod};
     use Source::{Eni, Itself};
@@ -151,7 +151,7 @@ pub(crate) const FLOWS: [Plan; 15] = {
             Itself,
             "exempt-masq-agent",
         ),
-        // IPv6 has no link-local service but those on the link itself.
+        // IPv6 has no link-local services except those on the link itself.
         Plan::new(
             "pod-to-link-local",
             (Pod(2), TIME),

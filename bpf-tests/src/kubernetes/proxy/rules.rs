@@ -1,4 +1,4 @@
-//! Which requests are caught, and what becomes of them.
+//! Rules of the proxy: requests to catch, and the action for each.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -21,29 +21,29 @@ pub struct Request {
     pub body: Value,
 }
 
-/// What a request is about.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All of them.
+    /// All requests.
     Any,
     /// Watches.
     Watch,
-    /// A request that brings all objects of a resource, by the end of its path: a list or a stream.
+    /// Requests that return all objects of a resource, by the end of its path: a list or a stream.
     List(&'static str),
-    /// What watches it.
+    /// Watches of a resource, by the end of its path.
     WatchOf(&'static str),
     /// Watches that begin with all objects.
     Stream,
-    /// What makes the `CiliumNode`.
+    /// Creations of the `CiliumNode`.
     MakeNode,
-    /// What changes it, its status apart.
+    /// Changes of the `CiliumNode`, except its status.
     ChangeNode,
-    /// What changes its status.
+    /// Changes of the `CiliumNode`'s status.
     ChangeStatus,
 }
 
 impl Request {
-    /// True if it is of a kind.
+    /// True if the request is of a kind.
     #[must_use]
     pub fn is(&self, kind: Kind) -> bool {
         let is_of_status = self.path.ends_with("/status");
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// True if it is a watch.
+    /// True if the request is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         self.method == Method::GET && (self.asks("watch=true") || self.asks("watch=1"))
@@ -80,31 +80,31 @@ impl Request {
         self.query.split('&').any(|other| other == pair)
     }
 
-    /// True if it changes something.
+    /// True if the request is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
     }
 }
 
-/// What becomes of a request that is caught.
+/// Action for a request that is caught.
 #[derive(Clone, Debug)]
 pub enum Does {
     /// The proxy answers it, with a status code, headers and a body.
     Answer(u16, Vec<(&'static str, String)>, Value),
-    /// The connection ends without an answer, after the server was asked or not.
+    /// The connection ends without an answer.
     Lose {
-        /// True if the server is asked.
+        /// True if the request first goes to the server.
         is_forwarded: bool,
     },
-    /// It waits until the test says how it goes on.
+    /// The request waits until the test releases or drops it.
     Hold(Hold),
 }
 
-/// Where a request waits.
+/// Point at which a request waits.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// True if that is after the server was asked.
+    /// True if the request first goes to the server.
     pub(super) is_forwarded: bool,
     pub(super) wait: Wait,
 }
@@ -122,14 +122,14 @@ impl Wait {
     /// # Errors
     /// When the connection is to end.
     pub(super) async fn here(&mut self, request: &Request) -> Result<()> {
-        // Whoever waits for it may have given up.
+        // The test may no longer wait for the request.
         self.reached.send(request.clone()).ok();
         let changed = self.until.changed().await;
         changed.context("the connection ends while the request is held")
     }
 }
 
-/// Catches so many requests of a kind.
+/// A rule that catches a number of requests of a kind.
 #[derive(Clone, Debug)]
 pub struct Rule {
     kind: Kind,
@@ -168,7 +168,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Has the next one of a kind be held.
+    /// A rule that holds the next request of a kind, and the test's side of it.
     pub(super) fn rule(kind: Kind, is_forwarded: bool) -> (Rule, Self) {
         let (told, reached) = mpsc::channel();
         let (sender, until) = watch::channel(());
@@ -184,7 +184,7 @@ impl Held {
         (Rule::next(1, kind, does), held)
     }
 
-    /// Waits until there is one, and returns it.
+    /// Waits for the request, and returns it.
     ///
     /// # Errors
     /// When there is none in time.
@@ -193,7 +193,7 @@ impl Held {
         reached.context("no such request came")
     }
 
-    /// Has it go on as if nothing had been.
+    /// Lets the request continue.
     pub fn release(self) {
         self.until.send_replace(());
     }

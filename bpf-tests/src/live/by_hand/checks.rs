@@ -1,6 +1,6 @@
-//! What a datapath cannot do without: whose packet it is, whether it is to be translated, whether its port is
-//! free, how many flows there may be, for how long, and how many packets there were. Each in the fewest steps.
-//! A packet that it does not let through is dropped.
+//! The checks that every datapath needs, each in the fewest steps. They cover the sender, the
+//! policy, the port, the number of flows, timeouts and counters. A packet that fails a check is
+//! dropped.
 
 use std::net::Ipv4Addr;
 
@@ -14,19 +14,19 @@ use crate::testrun::assembler::Assembler;
 use crate::testrun::assembler::context::{DEVICE, LENGTH};
 use crate::testrun::assembler::frame::{DESTINATION, SOURCE, TCP_END, TCP_FLAGS, TCP_SUM, TTL};
 
-/// Room as in our tables.
+/// Capacities of our tables.
 const ADDRESSES: usize = 1 << 14;
 const PREFIXES: usize = 1 << 12;
 const ENDPOINTS: usize = 1 << 10;
 const COUNTERS: usize = 64;
 /// An IPv4 address as we write it: mapped into IPv6 (RFC 4291, 2.5.5.2).
 const ADDRESS: usize = 16;
-/// Bits of the prefix of all of these.
+/// Length of the prefix that all of these share.
 const MAPPED_BITS: u32 = 96;
 
-/// Flows that an endpoint may have; nobody gives any back here.
+/// Flows that an endpoint may have; nothing here releases them.
 const QUOTA: i32 = i32::MAX;
-/// The endpoint, among the quotas, and where its packets are counted.
+/// The endpoint's index among the quotas, and the index of its counter.
 pub(super) const ENDPOINT: i32 = 0;
 pub(super) const COUNTER: i32 = 1;
 /// FIN and RST.
@@ -34,7 +34,7 @@ const ENDS: i32 = 5;
 /// Jiffies after which a flow's time is written again: a second, where they are 4 ms.
 const SECOND: i32 = 250;
 
-// Of a flow's value.
+// Offsets in a flow's value.
 const POD: i16 = 0;
 const POD_DEVICE: i16 = 4;
 pub(super) const SEEN: i16 = 8;
@@ -42,8 +42,8 @@ const GENERATION: i16 = 16;
 pub(super) const STATE: i16 = 20;
 const _: () = assert!(STATE as usize <= VALUE_SIZE);
 
-// On the stack, below what is there already: a prefix's length and its address, a socket's addresses and
-// ports, a place for a pointer, an index.
+// Offsets on the stack, below the existing data. In this order: a prefix's length and address, a
+// socket's addresses and ports, a pointer, an index.
 const ADDRESS_KEY: i16 = NEW - 16;
 const PREFIX_KEY: i16 = ADDRESS_KEY - 4;
 const TUPLE: i16 = PREFIX_KEY - 12;
@@ -55,20 +55,20 @@ const _: () = assert!(SAVED % 8 == 0);
 /// The tables.
 #[derive(Debug)]
 pub(in super::super) struct Checks {
-    /// Whose device each of the node's addresses is behind.
+    /// Devices of the node's addresses.
     pub(super) addresses: OwnMap,
-    /// Destinations that nothing is translated for.
+    /// Destinations that are not translated.
     pub(super) exempt: OwnMap,
     /// Flows of each endpoint.
     pub(super) quota: OwnMap,
-    /// A number that changes with each change of the others.
+    /// A number that changes with each change of the other tables.
     pub(super) generation: OwnMap,
     /// Packets and bytes.
     pub(super) counters: OwnMap,
 }
 
 impl Checks {
-    /// For one endpoint, with so many exempt destinations as a node has that nobody configured.
+    /// Tables for one endpoint, with the exempt destinations of a node with default settings.
     pub(in super::super) fn new(ends: Ends) -> Result<Self> {
         let checks = Self {
             addresses: OwnMap::new(Kind::Hash, (ADDRESS, size_of::<AddressEntry>()), ADDRESSES)?,
@@ -98,7 +98,7 @@ impl Checks {
         self.exempt.put(&key, &[1; 4])
     }
 
-    /// Whether a flow may be opened.
+    /// Drops the packet unless it may open a flow.
     pub(super) fn may_open(&self, code: &mut Assembler, ends: Ends) {
         Self::lives(code);
         // The source is the endpoint's, and the endpoint's device is the packet's.
@@ -118,7 +118,7 @@ impl Checks {
         code.add(&[asm::store_word_imm(STACK, PREFIX_KEY, all)]);
         code.find(&self.exempt, PREFIX_KEY);
         code.drop_if(asm::jump_unless_equal(0, 0, 0));
-        // The endpoint has not too many.
+        // The endpoint's quota is not used up.
         code.add(&[asm::store_word_imm(STACK, INDEX, ENDPOINT)]);
         code.find(&self.quota, INDEX);
         code.drop_if(asm::jump_if_equal(0, 0, 0));
@@ -128,7 +128,7 @@ impl Checks {
         Self::is_free(code, ends);
     }
 
-    /// Whether no socket of the host has the port.
+    /// Drops the packet if a socket of the host has the port.
     fn is_free(code: &mut Assembler, ends: Ends) {
         let outside = u32::from_ne_bytes(ends.outside.octets());
         code.add(&[
@@ -156,7 +156,7 @@ impl Checks {
         code.land(free);
     }
 
-    /// Facts about a flow.
+    /// Fills in the value of a new flow.
     pub(super) fn fill_new(&self, code: &mut Assembler, ends: Ends) {
         let pod = u32::from_ne_bytes(ends.inside.octets());
         code.add(&[
@@ -173,7 +173,7 @@ impl Checks {
         ]);
     }
 
-    /// Whether the pod that sends is the flow's, whose value is in R0.
+    /// Drops the packet unless its sender is the pod of the flow whose value is in R0.
     pub(super) fn is_senders(code: &mut Assembler) {
         for (of_flow, (register, of_packet)) in [(POD, (7, SOURCE)), (POD_DEVICE, (6, DEVICE))] {
             code.add(&[
@@ -184,7 +184,8 @@ impl Checks {
         }
     }
 
-    /// Whether a flow, whose value is in R0, is still as it was opened; that it lives, and whether it ends.
+    /// Drops the packet if the TTL or the flow's generation forbids it; updates the state and time
+    /// of the flow, whose value is in R0.
     pub(super) fn see(&self, code: &mut Assembler) {
         Self::lives(code);
         code.add(&asm::map_value(1, self.generation.fd()));
@@ -213,7 +214,7 @@ impl Checks {
         ]);
     }
 
-    /// Whether the packet may take another hop.
+    /// Drops the packet unless it may take another hop.
     fn lives(code: &mut Assembler) {
         code.add(&[asm::load_byte(1, 7, TTL), asm::mov_imm(2, 2)]);
         code.drop_if(asm::jump_if_above(2, 1, 0));

@@ -1,4 +1,4 @@
-//! How long adding and deleting endpoints takes, over the socket.
+//! Durations of adding and deleting endpoints over the socket.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -11,9 +11,9 @@ use super::figures::{against, median_row, millis, quantile, row};
 use super::scene::{Scene, Size};
 use crate::report::{Row, Unit};
 
-/// What one add may take at the median, one after the other, in milliseconds.
+/// Target for the median of single adds, in milliseconds.
 const SERIAL: f64 = 8.0;
-/// What the slowest of a burst of [`SMALL`] may take, in milliseconds.
+/// Target for the slowest add in a burst of [`SMALL`], in milliseconds.
 const BURST: f64 = 60.0;
 /// The burst that has a target.
 const SMALL: usize = 30;
@@ -23,7 +23,7 @@ pub(super) fn measure(scene: &Scene, size: &Size) -> Result<Vec<Row>> {
     for &(pods, rounds) in size.bursts {
         rows.extend(bursts(scene, pods, rounds)?);
     }
-    // As on a node that is nearly full: all but one of the pods stay.
+    // All but one of the pods stay, as on a node that is nearly full.
     let (one, others) = scene.pods.split_first().context("a pod")?;
     burst(scene, others, add)?;
     rows.extend(again(scene, one, size.serial, others.len())?);
@@ -47,7 +47,7 @@ fn serial(scene: &Scene, size: &Size, beside: &str) -> Result<Vec<Row>> {
     Ok(serial_rows(&adds, &deletes, beside))
 }
 
-/// Adds and deletes one pod beside others.
+/// Adds and deletes one pod while others exist.
 fn again(scene: &Scene, pod: &Pod, times: usize, others: usize) -> Result<Vec<Row>> {
     let (mut adds, mut deletes) = (Vec::new(), Vec::new());
     for _ in 0..times {
@@ -74,7 +74,7 @@ fn serial_rows(adds: &[f64], deletes: &[f64], beside: &str) -> Vec<Row> {
     ]
 }
 
-/// Some bursts of so many pods; the medians over the bursts.
+/// Medians over several bursts of a number of pods.
 fn bursts(scene: &Scene, pods: usize, rounds: usize) -> Result<Vec<Row>> {
     let pods = scene.pods.get(..pods).context("enough pods")?;
     let mut rows = Vec::new();
@@ -100,13 +100,13 @@ fn bursts(scene: &Scene, pods: usize, rounds: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What a burst took, in milliseconds.
+/// Durations of a burst, in milliseconds.
 struct Burst {
     each: Vec<f64>,
     whole: f64,
 }
 
-/// Asks for all pods at the same time, each by a connection of its own.
+/// Sends the requests for all pods at the same time, each by a connection of its own.
 fn burst(
     scene: &Scene,
     pods: &[Arc<Pod>],
@@ -146,7 +146,7 @@ fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
     scene.fabric.delete_endpoint(pod)
 }
 
-/// What something takes, in milliseconds.
+/// Duration of some work, in milliseconds.
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     work()?;

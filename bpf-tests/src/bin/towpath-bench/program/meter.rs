@@ -1,4 +1,4 @@
-//! Rounds of measurement, and what they come to.
+//! Rounds of measurement, and their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +14,28 @@ use super::variant::Variant;
 use crate::options::{Group, Options};
 use crate::report::{self, Row, Unit, median, spread};
 
-/// What figures are scaled to: a program that does nothing costs this.
+/// Scaled cost of a program that does nothing; all figures are scaled by it.
 const SCALE: f64 = 36.0;
-/// The row of what it does cost here.
+/// The row of that program's real cost.
 const NOOP: &str = "no-op program";
 
-/// How much is measured.
+/// Amounts of measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// Rounds of what is quick.
+    /// Rounds of quick measurements.
     pub(super) rounds: usize,
-    /// Rounds of what takes a table of flows each time.
+    /// Rounds of measurements that need a table of flows each.
     pub(super) long_rounds: usize,
     /// Runs in a round for one packet.
     pub(super) repeat: u32,
-    /// Flows where there are many.
+    /// Flows in measurements with many flows.
     pub(super) flows: usize,
     /// True if every kind of flow is measured with many flows, too.
     pub(super) is_full: bool,
 }
 
 impl Plan {
-    /// What the options ask for.
+    /// The amounts that the options select.
     pub(super) fn of(options: &Options) -> Self {
         let full = Self {
             rounds: 41,
@@ -66,18 +66,18 @@ impl Plan {
     }
 }
 
-/// What becomes of packets, and so tells that the right path is measured.
+/// Expected results of packets, which show that the right path is measured.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
-    /// What the program returns.
+    /// Return code of the program.
     pub(super) code: i32,
-    /// What it counts; nothing for a packet with which it has nothing to do.
+    /// Outcome that the program counts; `None` for a packet that it does not handle.
     pub(super) outcome: Option<Outcome>,
 }
 
 /// A path: a program, and packets that take it.
 pub(super) struct Path {
-    /// Of the row; variants add theirs.
+    /// Name of the row; variants add theirs.
     pub(super) name: String,
     pub(super) program: Program,
     pub(super) on: On,
@@ -87,7 +87,7 @@ pub(super) struct Path {
 
 /// A program written by hand that takes the same packets.
 pub(super) struct Beside<'a> {
-    /// Of the row.
+    /// Name of the row.
     pub(super) name: String,
     pub(super) program: &'a OwnProgram,
     pub(super) code: i32,
@@ -104,7 +104,7 @@ pub(super) struct Meter {
     noops: Vec<f64>,
 }
 
-/// A frame as it is put into a list: with as much behind it as an Ethernet needs, and a list.
+/// A frame for a list, padded to the length that a list needs.
 pub(super) fn packet(mut frame: Vec<u8>, mark: u32) -> Packet {
     let length = frame.len().max(RESTORED);
     frame.resize(length, 0);
@@ -122,7 +122,7 @@ impl Meter {
         })
     }
 
-    /// What the program that does nothing costs now, in nanoseconds.
+    /// Current cost of the program that does nothing, in nanoseconds.
     pub(super) fn noop(&mut self, on: On) -> Result<f64> {
         let repeat = 5 * self.plan.repeat;
         let noop = self.repeater.plain(self.repeater.noop(), on, repeat)?;
@@ -130,7 +130,7 @@ impl Meter {
         Ok(noop.each)
     }
 
-    /// Keeps a sample: nanoseconds while that program took so many.
+    /// Keeps a sample in nanoseconds, scaled by the cost of a no-op program at that time.
     pub(super) fn keep(&mut self, name: &str, nanoseconds: f64, noop: f64) {
         if !self.samples.contains_key(name) {
             report::progress(&format!("program: {name}"));
@@ -140,7 +140,7 @@ impl Meter {
         samples.push(nanoseconds * SCALE / noop);
     }
 
-    /// Runs packets once through the programs of variants, which is to make flows of them.
+    /// Runs packets once through the programs of variants, to create their flows.
     pub(super) fn pass<'a>(
         &mut self,
         path: &Path,
@@ -155,7 +155,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Measures a path with each variant, and with programs by hand.
+    /// Measures a path with each variant, and with handwritten programs.
     pub(super) fn measure<'a>(
         &mut self,
         path: &Path,
@@ -201,8 +201,8 @@ impl Meter {
         Ok(())
     }
 
-    /// Runs a path so many times; the nanoseconds of a run. Every packet has to become what is
-    /// expected, and nothing else.
+    /// Runs a path a number of times and returns the nanoseconds of a run; every packet must have
+    /// the expected result.
     pub(super) fn checked(&self, path: &Path, variant: &mut Variant, repeat: u32) -> Result<f64> {
         let runner: Runner = variant.programs.runner(path.program)?;
         let before = Counts::read(path, variant)?;
