@@ -1,5 +1,5 @@
-//! Frames for program tests, built by etherparse: nothing here shares code with the programs, so
-//! that lengths, offsets and checksums are checked against someone else's.
+//! Frames for program tests, built by etherparse. They share no code with the programs, so that
+//! lengths, offsets and checksums are checked against an independent implementation.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,21 +11,22 @@ use etherparse::{
 /// Length of an Ethernet header.
 pub const ETHERNET: usize = 14;
 
-/// What an IP packet carries.
+/// Contents of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     /// A UDP datagram with so many bytes of payload.
     Udp(usize),
-    /// A TCP segment with 12 bytes of options, as a time stamp takes, and so many of payload.
+    /// A TCP segment with 12 bytes of options, as a time stamp takes, and so many bytes of payload.
     Tcp(usize),
     /// An ICMPv6 message of this type.
     Icmpv6(u8),
-    /// An ICMP or ICMPv6 echo request, or the answer to one; its identifier is the asker's port.
+    /// An ICMP or ICMPv6 echo request, or the answer to one; its identifier is the requester's
+    /// port.
     Echo {
         /// True if it is the request.
         asks: bool,
     },
-    /// An SCTP packet with so many bytes behind its ports and tag.
+    /// An SCTP packet with so many bytes after its ports and tag.
     Sctp(usize),
     /// An ICMP or ICMPv6 error of this type, which quotes [`Frame::quote`].
     Error(u8),
@@ -33,14 +34,14 @@ pub enum Body {
     Protocol(u8),
 }
 
-/// Which part of a datagram is sent.
+/// A fragment of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Where it begins in what the datagram carries, in bytes: a multiple of 8.
+    /// Offset in the datagram's payload, in bytes: a multiple of 8.
     pub offset: usize,
     /// Its length in bytes.
     pub length: usize,
-    /// True if more follows.
+    /// True if more fragments follow.
     pub more: bool,
     /// Identification of the datagram.
     pub id: u16,
@@ -63,15 +64,15 @@ pub struct Frame {
     pub options: Vec<u8>,
     /// True if an IPv6 packet has a hop-by-hop header with a router alert.
     pub router_alert: bool,
-    /// What the packet carries.
+    /// Contents of the packet.
     pub body: Body,
     /// Flags and sequence number of a TCP segment.
     pub tcp: (u8, u32),
     /// True if a UDP datagram has no checksum.
     pub no_checksum: bool,
-    /// What an ICMP error quotes.
+    /// Bytes that an ICMP error quotes.
     pub quote: Vec<u8>,
-    /// Which part of the datagram is sent, if not all of it.
+    /// Fragment of the datagram to send, instead of all of it.
     pub piece: Option<Piece>,
 }
 
@@ -114,7 +115,7 @@ impl Frame {
         self
     }
 
-    /// With other ports; of an echo, the asker's is its identifier.
+    /// With other ports; an echo's identifier is the requester's port.
     #[must_use]
     pub fn ports(mut self, source: u16, destination: u16) -> Self {
         self.ports = (source, destination);
@@ -199,7 +200,7 @@ impl Frame {
         self.built(Some(piece), Some((load, protocol)))
     }
 
-    /// What the whole datagram carries, and its protocol.
+    /// Payload of the whole datagram, and its protocol.
     fn load(&self) -> (Vec<u8>, IpNumber) {
         let bytes = self.built(None, None);
         let packet = LaxSlicedPacket::from_ethernet(&bytes).expect("a frame of ours");
@@ -338,7 +339,7 @@ pub fn other(macs: ([u8; 6], [u8; 6]), ether_type: u16) -> Vec<u8> {
     bytes
 }
 
-/// An ARP request (RFC 826) between these MACs in which this address asks for that one.
+/// An ARP request (RFC 826) between these MACs, from this sender for that target.
 #[must_use]
 pub fn arp_request(macs: ([u8; 6], [u8; 6]), sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let mut bytes = [macs.1, macs.0].concat();
@@ -350,7 +351,7 @@ pub fn arp_request(macs: ([u8; 6], [u8; 6]), sender: Ipv4Addr, target: Ipv4Addr)
     bytes
 }
 
-/// Bytes that differ from their neighbours, so that a shift shows.
+/// Bytes that differ from their neighbours, so that a shift is visible.
 fn pattern(length: usize) -> Vec<u8> {
     (0..=u8::MAX).cycle().take(length).collect()
 }

@@ -1,4 +1,4 @@
-//! A client of a runtime's interface: calls that wait, and bursts of them.
+//! A client of a runtime's CRI: calls that wait, and bursts of them.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use tonic::{Response, Status};
 use super::IMAGE;
 use super::sandbox::{PodRequest, Sandbox};
 
-/// The time that a call may take: a hundred pods at once share two cores.
+/// Deadline of a call: a hundred pods at once share two cores.
 const CALL: Duration = Duration::from_mins(3);
 
-/// What a command in a container did.
+/// Result of a command in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
-    /// How it ended.
+    /// Exit code.
     pub code: i32,
-    /// What it wrote, its errors behind its output.
+    /// Its output, followed by its errors.
     pub text: String,
 }
 
@@ -59,7 +59,7 @@ impl Cri {
         RuntimeServiceClient::new(self.channel.clone())
     }
 
-    /// Calls at once, and their answers in order, each with how long it took.
+    /// Makes calls at once, and returns their answers in order, each with its duration.
     fn all<T, F>(&self, calls: impl IntoIterator<Item = F>) -> Vec<Result<(T, Duration)>>
     where
         T: Send + 'static,
@@ -116,7 +116,7 @@ impl Cri {
         pods.pop().context("one request has one answer")?
     }
 
-    /// Stops pods, all at once: their network goes. Returns how long each took.
+    /// Stops pods, all at once: their network goes. Returns the duration of each stop.
     #[must_use]
     pub fn stop_pods(&self, pods: &[Sandbox]) -> Vec<Result<Duration>> {
         self.stop(pods.iter().map(|pod| pod.id.clone()))
@@ -150,8 +150,8 @@ impl Cri {
         times(self.all(calls))
     }
 
-    /// Stops and removes every pod that the runtime knows but these: what a kubelet does with what
-    /// is left of a pod that did not come up.
+    /// Stops and removes all of the runtime's pods except these, as a kubelet does with the rest of
+    /// a pod that did not start.
     ///
     /// # Errors
     /// When the runtime, or its plugin, refuses.
@@ -169,7 +169,7 @@ impl Cri {
         Ok(())
     }
 
-    /// Starts a container in a pod, of the image that the bed has, and returns its id.
+    /// Starts a container of the bed's image in a pod, and returns its id.
     ///
     /// # Errors
     /// When the runtime refuses.
@@ -226,7 +226,7 @@ impl Cri {
         })
     }
 
-    /// The ids of all pods that the runtime knows.
+    /// The ids of all pods of the runtime.
     ///
     /// # Errors
     /// When it does not answer.
@@ -278,7 +278,7 @@ impl Cri {
         found.with_context(|| format!("the runtime's pod {namespace}/{name}"))
     }
 
-    /// Whether the runtime takes its network for ready, and what it says of it.
+    /// True if the runtime reports its network as ready, with the message of that condition.
     ///
     /// # Errors
     /// When it does not answer.
@@ -318,7 +318,7 @@ impl Cri {
     }
 }
 
-/// A call's answer, or what the runtime says when it refuses.
+/// The answer of a call, or the runtime's error.
 async fn said<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
     match call.await {
         Ok(answer) => Ok(answer.into_inner()),

@@ -1,5 +1,4 @@
-//! A program of somebody else: it does one thing with every packet, and the kernel counts how often
-//! it ran.
+//! A foreign program: it does one thing with every packet, and the kernel counts its runs.
 
 use std::ffi::CString;
 use std::fs;
@@ -36,25 +35,25 @@ const REDIRECT_PEER: u64 = 155;
 /// `struct bpf_redir_neigh`: a family, and room for an address of either.
 const NEXT_HOP_SIZE: i16 = 20;
 
-/// What a program does with every packet.
+/// Action of a program for every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It passes it on.
+    /// Passes it on.
     Pass,
-    /// It drops it.
+    /// Drops it.
     Drop,
-    /// It hands it to the stack, past every program behind.
+    /// Hands it to the stack, past every later program.
     Accept,
-    /// It gives it a mark and passes it on.
+    /// Sets a mark and passes it on.
     Mark(u32),
-    /// It sends it by a device to a neighbour there.
+    /// Sends it by a device to a neighbour there.
     RedirectNeighbour {
         /// The device.
         ifindex: u32,
         /// The neighbour.
         gateway: Ipv4Addr,
     },
-    /// It puts it into the namespace of a device's peer.
+    /// Puts it into the namespace of a device's peer.
     RedirectPeer(u32),
 }
 
@@ -62,7 +61,7 @@ impl Deed {
     /// The program: instructions as include/uapi/linux/bpf.h has them.
     #[must_use]
     pub fn instructions(self) -> Vec<u64> {
-        // `r0 = verdict; exit`. What passes on is TCX_NEXT, which is TC_ACT_UNSPEC too.
+        // `r0 = verdict; exit`. To pass a packet on is TCX_NEXT, which is TC_ACT_UNSPEC too.
         let end = |verdict: u32| [u64::from(verdict) << 32 | 0xb7, 0x95];
         match self {
             Self::Pass => end(u32::MAX).into(),
@@ -90,7 +89,8 @@ impl Deed {
                 let below = u64::from((-i32::from(NEXT_HOP_SIZE)).cast_unsigned());
                 stores
                     .chain([
-                        // `r1 = ifindex; r2 = r10 - size; r3 = size; r4 = 0`, and what it returns.
+                        // `r1 = ifindex; r2 = r10 - size; r3 = size; r4 = 0`, and the helper's
+                        // result is returned.
                         u64::from(ifindex) << 32 | 0x01b7,
                         0xa2bf,
                         below << 32 | 0x0207,
@@ -102,7 +102,7 @@ impl Deed {
                     .collect()
             }
             Self::RedirectPeer(ifindex) => {
-                // `r1 = ifindex; r2 = 0`, and what it returns.
+                // `r1 = ifindex; r2 = 0`, and the helper's result is returned.
                 let device = u64::from(ifindex) << 32 | 0x01b7;
                 vec![device, 0x02b7, REDIRECT_PEER << 32 | 0x85, 0x95]
             }
@@ -113,13 +113,13 @@ impl Deed {
 /// A device's hook for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Where it receives.
+    /// Packets that the device receives.
     Ingress,
-    /// Where it sends.
+    /// Packets that the device sends.
     Egress,
 }
 
-/// Where a TCX program goes among those that are there.
+/// Position of a TCX program among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// Before all others.
@@ -128,13 +128,13 @@ pub enum Position {
     Last,
 }
 
-/// A program of somebody else.
+/// A foreign program.
 #[derive(Debug)]
 pub struct ForeignProgram {
     fd: OwnedFd,
     pin: PathBuf,
     link: Option<OwnedFd>,
-    /// The kernel counts runs, of every program there is, as long as this is open.
+    /// While this is open, the kernel counts runs of every program.
     _stats: Option<OwnedFd>,
 }
 
@@ -186,8 +186,8 @@ struct EnableStats {
 /// Calls bpf(2).
 fn bpf<T>(command: libc::c_long, attributes: &T) -> Result<i64> {
     // SAFETY: `attributes` is one of the `#[repr(C)]` structures above, a prefix of `union
-    // bpf_attr` as the command has it, and its size is passed. The addresses in it are of values
-    // that its makers keep alive over the call; the kernel only reads them.
+    // bpf_attr` for the command, and its size is passed. The addresses in it are of values that the
+    // callers keep alive over the call; the kernel only reads them.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -205,7 +205,7 @@ fn bpf<T>(command: libc::c_long, attributes: &T) -> Result<i64> {
 /// Calls bpf(2) with a command that returns a file descriptor.
 fn bpf_fd<T>(command: libc::c_long, attributes: &T) -> Result<OwnedFd> {
     let fd = i32::try_from(bpf(command, attributes)?)?;
-    // SAFETY: the kernel returned this descriptor just now, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -227,7 +227,7 @@ impl ForeignProgram {
         Self::load_with(name, folder, (kind, &deed.instructions()), Some(stats))
     }
 
-    /// The same of a program for XDP that passes every packet on.
+    /// Loads an XDP program that passes every packet on.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -236,7 +236,7 @@ impl ForeignProgram {
         Self::load_with(name, folder, (BPF_PROG_TYPE_XDP, &instructions), None)
     }
 
-    /// The same with instructions of the caller's, and without having its runs counted, which would slow
+    /// Loads a program of the caller's instructions. Its runs are not counted, which would slow
     /// every program down.
     ///
     /// # Errors
@@ -349,7 +349,7 @@ impl ForeignProgram {
         command::run(ip.arg(&self.pin)).map(drop)
     }
 
-    /// How often it ran.
+    /// Number of runs.
     ///
     /// # Errors
     /// When bpftool fails.
@@ -359,14 +359,14 @@ impl ForeignProgram {
             .args(["-j", "prog", "show", "pinned"])
             .arg(&self.pin);
         let program: Value = serde_json::from_str(&command::run(&mut bpftool)?)?;
-        // bpftool leaves the field out as long as it is 0.
+        // bpftool omits the field while it is 0.
         Ok(program["run_cnt"].as_u64().unwrap_or_default())
     }
 }
 
 impl Drop for ForeignProgram {
     fn drop(&mut self) {
-        // The whole bpffs may have gone before.
+        // The whole bpffs may already be gone.
         let _gone = fs::remove_file(&self.pin);
     }
 }

@@ -1,5 +1,5 @@
-//! Which packets are sent where: mostly such that the programs have something to do, towards flows
-//! that are known and towards new ones.
+//! Packets and their targets: most give the programs something to do, in flows that exist and in
+//! new ones.
 
 use std::net::IpAddr;
 
@@ -15,8 +15,8 @@ use crate::model::state::{Flow, Inside, Outside, State};
 use crate::model::world::World;
 use crate::random::Random;
 
-/// Ports of pods and of the host: within and without of what the variants call ours, and the ends
-/// of that.
+/// Ports of pods and of the host: inside and outside of the variants' ports for translation, and
+/// the limits of those.
 pub(super) const PORTS: [u16; 16] = [
     40_000, 1024, 1100, 1535, 1536, 33_333, 40_959, 40_960, 41_000, 49_152, 49_160, 60_416, 61_439,
     61_440, 65_535, 0,
@@ -24,14 +24,14 @@ pub(super) const PORTS: [u16; 16] = [
 /// Ports of remotes.
 pub(super) const REMOTE_PORTS: [u16; 4] = [53, 443, 0, 40_000];
 
-/// What packets are made from.
+/// Inputs from which packets are made.
 pub(super) struct Aim<'a> {
     pub(super) world: &'a World,
     pub(super) state: &'a State,
     pub(super) random: &'a mut Random,
 }
 
-/// A packet with the devices that it meets.
+/// A packet with its devices.
 pub(super) struct Sent {
     pub(super) macs: ([u8; 6], [u8; 6]),
     pub(super) ifindex: u32,
@@ -42,7 +42,8 @@ pub(super) struct Sent {
 impl Aim<'_> {
     /// A packet, for a program.
     pub(super) fn packet(&mut self) -> (Program, Packet) {
-        // What the stack sends to pods means something only where that is noted.
+        // A packet that the stack sends to pods matters only where flows through the stack are
+        // stored.
         let programs = if self.world.settings.service_nat {
             24
         } else {
@@ -102,7 +103,7 @@ impl Aim<'_> {
         insides.keys().nth(number).copied()
     }
 
-    /// A flow that is known.
+    /// A translated flow.
     fn flow(&mut self) -> Option<(Outside, Flow)> {
         let count = self.state.flows.len();
         if count == 0 {
@@ -120,7 +121,7 @@ impl Aim<'_> {
         pick(self.random, &remotes(is_v4))
     }
 
-    /// Any address that means something.
+    /// Any address with a role on the node.
     pub(super) fn any(&mut self, is_v4: bool) -> IpAddr {
         let family = usize::from(!is_v4);
         match self.random.below(4) {
@@ -136,7 +137,7 @@ impl Aim<'_> {
         translation_addresses(eni)[usize::from(!is_v4)].unwrap_or(others(is_v4)[0])
     }
 
-    /// A load with these ports, or ones that nobody knows.
+    /// A transport with these ports, or with unknown ones.
     pub(super) fn load(&mut self, is_v4: bool, from_inside: bool) -> Load {
         let icmp = if is_v4 { ICMP } else { ICMPV6 };
         let (inside, outside) = (pick(self.random, &PORTS), pick(self.random, &REMOTE_PORTS));
@@ -154,7 +155,7 @@ impl Aim<'_> {
         }
     }
 
-    /// The beginning of a packet, as an error quotes it.
+    /// The beginning of a packet, as an ICMP error quotes it.
     pub(super) fn quote(&mut self, source: IpAddr, destination: IpAddr, load: Load) -> Vec<u8> {
         let mut packet = Spec::new(source, destination, load).packet(self.random);
         let header = if source.is_ipv4() { 20 } else { 40 };
@@ -168,7 +169,7 @@ impl Aim<'_> {
         packet
     }
 
-    /// What a pod sends.
+    /// Packet that a pod sends.
     fn of_pod(&mut self) -> Sent {
         let mut veth = pick(self.random, &VETHS);
         let mut is_v4 = self.is_v4();
@@ -183,7 +184,7 @@ impl Aim<'_> {
         match self.flow() {
             Some((outside, flow)) if once_in(self.random, 2) => {
                 is_v4 = flow.pod.is_ipv4();
-                // The present pod's packets look like those of the former one.
+                // Packets of the present pod look like those of the former one.
                 let pod = self.world.pod(flow.pod).map(|pod| pod.ifindex);
                 if let Some(device) = VETHS.iter().find(|one| Some(one.ifindex) == pod) {
                     veth = *device;
@@ -194,7 +195,7 @@ impl Aim<'_> {
                 if once_in(self.random, 4) {
                     let load = Load::Ports(outside.protocol, outside.remote_port, flow.pod_port);
                     let quote = self.quote(outside.remote, flow.pod, load);
-                    // Another pod has no say in it.
+                    // Another pod must have no influence on the flow.
                     if once_in(self.random, 4) {
                         let other = self.random.below(VETHS.len());
                         veth = VETHS[other];
@@ -232,7 +233,7 @@ impl Aim<'_> {
         }
     }
 
-    /// What the VPC sends.
+    /// Packet that the VPC sends.
     fn of_vpc(&mut self) -> Sent {
         let (mut eni, mut device) = pick(self.random, &ENIS);
         let mut is_v4 = self.is_v4();
@@ -305,7 +306,7 @@ impl Aim<'_> {
         }
     }
 
-    /// What the stack sends out of an ENI.
+    /// Packet that the stack sends out of an ENI.
     fn of_stack(&mut self) -> Sent {
         let (_, device) = pick(self.random, &ENIS);
         let is_v4 = self.is_v4();
@@ -334,7 +335,7 @@ impl Aim<'_> {
             };
             source = pod;
             destination = outside.remote;
-            // The host with the pod's port, or with the one that the outside sees.
+            // The host uses the pod's port, or the port that the outside sees.
             let port = pick(self.random, &[flow.pod_port, outside.port]);
             load = Load::Ports(outside.protocol, port, outside.remote_port);
             if once_in(self.random, 4) {

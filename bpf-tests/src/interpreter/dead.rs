@@ -1,11 +1,11 @@
-//! What the verifier leaves of a program. It follows read-only globals, finds that a branch on one goes
-//! one way only, and removes the other way and the branch (`opt_hard_wire_dead_code_branches`,
-//! `opt_remove_dead_code` and `opt_remove_nops` of `kernel/bpf/verifier.c`). The load of the global
-//! stays.
+//! Code that the verifier removes from a program. The verifier follows read-only globals and finds
+//! branches on them that go one way only. It removes the other way and the branch
+//! (`opt_hard_wire_dead_code_branches`, `opt_remove_dead_code` and `opt_remove_nops` of
+//! `kernel/bpf/verifier.c`). The load of the global stays.
 //!
-//! Here a register is followed while its value is the same on all ways to an instruction. The
-//! verifier, which goes each way by itself and follows ranges of numbers too, finds a little more, and
-//! each version of it something else; what is counted here is the same on every kernel.
+//! This module follows a register while its value is the same on all ways to an instruction. The
+//! verifier goes each way by itself and follows ranges of numbers too. It finds a little more, and
+//! each version of it finds something different; this count is the same on every kernel.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::instruction::{ANSWER, Instruction, Operand, REGISTERS, SCRATCH};
 use super::map::Map;
 use super::memory;
 
-/// What is known before an instruction.
+/// Known values of registers before an instruction.
 #[derive(Clone, PartialEq, Eq)]
 struct State {
     registers: [Option<u64>; REGISTERS],
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// Keeps what both know; whether that is less than before.
+    /// Keeps the values that both states agree on; returns true if those are fewer than before.
     fn meet(&mut self, other: &Self) -> bool {
         let mut less = false;
         for (known, also) in self.registers.iter_mut().zip(other.registers) {
@@ -45,13 +45,13 @@ impl State {
     }
 }
 
-/// Where an instruction may lead, and what is known there.
+/// Successors of an instruction.
 enum Next {
     To(Vec<usize>),
     End,
 }
 
-/// What each slot counts when it is executed: 1, or 0 where nothing is left of it.
+/// Weight of each executed slot: 1, or 0 where the verifier removes it.
 pub(super) fn weights(code: &[Instruction], maps: &[Map]) -> Vec<u8> {
     let states = explore(code, maps);
     let is_dead = |slot: usize| !states.contains_key(&slot);
@@ -82,7 +82,7 @@ pub(super) fn weights(code: &[Instruction], maps: &[Map]) -> Vec<u8> {
         .collect()
 }
 
-/// Which way a jump goes, if it is always the same.
+/// The direction of a jump, if it is always the same.
 fn decided(instruction: &Instruction, state: &State) -> Option<bool> {
     let Instruction::Jump {
         wide,
@@ -98,7 +98,7 @@ fn decided(instruction: &Instruction, state: &State) -> Option<bool> {
     Some(holds(condition, wide, left, right))
 }
 
-/// What is known before each slot that can be reached.
+/// Known values before each reachable slot.
 fn explore(code: &[Instruction], maps: &[Map]) -> BTreeMap<usize, State> {
     let mut states = BTreeMap::from([(0, State::NOTHING)]);
     let mut open = vec![0];
@@ -129,7 +129,7 @@ fn explore(code: &[Instruction], maps: &[Map]) -> BTreeMap<usize, State> {
     states
 }
 
-/// Does an instruction to what is known.
+/// Applies an instruction to the known values.
 fn step(slot: usize, instruction: &Instruction, state: &mut State, maps: &[Map]) -> Next {
     let goes_on = Next::To(vec![slot + 1]);
     match *instruction {
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn a_branch_that_always_goes_one_way_counts_nothing() {
         let code = |value| vec![set(1, value), unless_zero(1, 3), set(0, 1), EXIT];
-        // Not taken, it is nothing.
+        // A jump that is never taken is removed.
         assert_eq!(weights(&code(0), &[]), [1, 0, 1, 1]);
-        // Taken, it skips what is gone.
+        // A jump that is always taken skips removed code.
         assert_eq!(weights(&code(5), &[]), [1, 0, 0, 1]);
-        // Nobody knows register 2.
+        // The value of register 2 is unknown.
         let open = [set(1, 0), unless_zero(2, 3), set(0, 1), EXIT];
         assert_eq!(weights(&open, &[]), [1, 1, 1, 1]);
     }

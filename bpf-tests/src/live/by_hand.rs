@@ -1,6 +1,6 @@
-//! Masquerade in as few steps as there can be, by instructions: a look-up, for a new flow an insertion, an
-//! address, the TTL and the checksums; and, if wanted, what has to be looked at in between. For whole IPv4
-//! packets without options, of TCP and UDP, of one pod.
+//! Masquerade in the fewest possible steps, written as instructions: a look-up, an insertion for a
+//! new flow, an address, the TTL and the checksums. The checks of a real datapath are optional. The
+//! programs handle whole IPv4 packets without options, of TCP and UDP, of one pod.
 //!
 //! Real traffic goes through it (`floor`), and the kernel's test run times it ([`Opening`]).
 
@@ -24,12 +24,12 @@ use crate::testrun::assembler::{Assembler, PSEUDO_HEADER};
 
 pub(super) use checks::Checks;
 
-/// Who is who.
+/// Addresses and device of the pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     /// The pod's address.
     pub(super) inside: Ipv4Addr,
-    /// The one that takes its place.
+    /// The address that replaces it.
     pub(super) outside: Ipv4Addr,
     /// The pod's device on the host.
     pub(super) device: u32,
@@ -37,37 +37,37 @@ pub(super) struct Ends {
 
 /// The remote's address, its port, the pod's, the protocol.
 pub(super) const KEY_SIZE: usize = 12;
-/// As long as what we keep of a flow.
+/// Length of our datapath's value of a flow.
 pub(super) const VALUE_SIZE: usize = size_of::<datapath_common::abi::Flow>();
 
-/// What a checksum's helper is told for UDP, too: `BPF_F_MARK_MANGLED_0`.
+/// Flag for the checksum helper, valid for UDP and TCP: `BPF_F_MARK_MANGLED_0`.
 const ZERO_IS_NONE: i32 = 0x20;
 
-/// On the stack: the key, and a new value below it.
+/// Offsets on the stack: the key, and a new value below it.
 const KEY: i16 = -16;
 const NEW: i16 = KEY - NEW_SIZE;
 const NEW_SIZE: i16 = 48;
 const _: () = assert!(VALUE_SIZE == NEW_SIZE as usize);
 
-/// Room for as many flows as our table has by default.
+/// Default capacity of our table.
 const FLOWS: usize = DEFAULT_FLOWS_V4 as usize;
 
-/// A table of flows that has none yet.
+/// An empty table of flows.
 pub(super) fn table() -> Result<OwnMap> {
     OwnMap::new(Kind::Hash, (KEY_SIZE, VALUE_SIZE), FLOWS)
 }
 
-/// What opens a pod's flows, with all that has to be looked at before that, and no flow yet.
+/// The program that opens a pod's flows with all checks, and its empty tables.
 #[derive(Debug)]
 pub struct Opening {
     program: OwnProgram,
-    /// Referred to by the program, which holds them as well.
+    /// Kept for the program, which refers to them.
     _tables: (OwnMap, Checks),
 }
 
 impl Opening {
-    /// For the pod with an address, behind a device, whose packets get another address and are sent on by a
-    /// deed.
+    /// A program for the pod with an address, behind a device. It replaces the address and forwards
+    /// packets by a deed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -91,7 +91,7 @@ impl Opening {
     }
 }
 
-/// What the pod sends: to be sent on by a deed.
+/// Program for packets from the pod, which it forwards by a deed.
 pub(super) fn out(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Deed) -> Vec<u64> {
     let mut code = parse();
     look_up(
@@ -124,7 +124,7 @@ pub(super) fn out(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Dee
     code.finish(&deed.instructions())
 }
 
-/// What answers it.
+/// Program for the answers.
 pub(super) fn back(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Deed) -> Vec<u64> {
     let mut code = parse();
     look_up(&mut code, flows, SOURCE, [SOURCE_PORT, DESTINATION_PORT]);
@@ -137,8 +137,8 @@ pub(super) fn back(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: De
     code.finish(&deed.instructions())
 }
 
-/// Looks whether the packet is one for the program. The place of its checksum is in R8 then, and the flags
-/// for that in R9.
+/// Checks that the packet is one for the program. It leaves the offset of the packet's checksum in
+/// R8, and the flags for that checksum in R9.
 fn parse() -> Assembler {
     let mut code = Assembler::new(UDP_END);
     code.add(&[
@@ -155,7 +155,7 @@ fn parse() -> Assembler {
     code
 }
 
-/// Looks the flow up: of a remote's address, its port and the pod's, and the protocol.
+/// Looks up the flow by a remote's address, its port, the pod's port, and the protocol.
 fn look_up(code: &mut Assembler, flows: &OwnMap, remote: i16, [remote_port, port]: [i16; 2]) {
     code.add(&[
         asm::store_word(STACK, 1, KEY + 8),
@@ -169,13 +169,13 @@ fn look_up(code: &mut Assembler, flows: &OwnMap, remote: i16, [remote_port, port
     code.find(flows, KEY);
 }
 
-/// Puts an address in another's place, and lowers the TTL.
+/// Replaces an address, and lowers the TTL.
 fn replace(code: &mut Assembler, at: i16, old: Ipv4Addr, new: Ipv4Addr) {
     let [old, new] = [old, new].map(|address| u32::from_ne_bytes(address.octets()));
     let growth = checksum::growth([old, 0, 0, 0], [new, 0, 0, 0]);
     // The TTL is the higher byte of its word.
     let lowered = checksum::growth_of_lane(0x0100_u16.to_be(), 0);
-    // A checksum goes down by what its sum grows by: in one's complement, up by the rest.
+    // A checksum falls by the growth of its sum: in one's complement, it grows by the rest.
     let change = !checksum::fold(checksum::add(growth, lowered));
     code.lower_ttl();
     code.add(&[

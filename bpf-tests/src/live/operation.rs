@@ -1,16 +1,16 @@
-//! What is measured.
+//! The operations that are measured.
 
-/// Something that a client and a server do over and over.
+/// Something that a client and a server do repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// A small datagram from the client to the server, in bursts that are waited for: neither side
-    /// is woken for a single one.
+    /// A small datagram from the client to the server, in bursts that the client waits for: neither
+    /// side is woken for a single one.
     UdpOneWay,
     /// A small datagram there and one back, both sides woken for each.
     UdpExchange,
-    /// The same in a TCP connection that stays.
+    /// A small request and a small answer in a TCP connection that stays.
     TcpExchange,
-    /// A TCP connection is opened, asked once, and closed by the client.
+    /// A TCP connection is opened, carries one request, and is closed by the client.
     TcpConnection,
     /// 64 KiB written to a TCP connection by the client.
     BulkOut,
@@ -20,13 +20,14 @@ pub enum Operation {
     BulkOutSegments,
     /// As [`Self::BulkIn`], cut into segments by the server's own TCP.
     BulkInSegments,
-    /// 64-byte datagrams as fast as they go, the server woken as the scheduler likes. Wall time, not
-    /// CPU time, per datagram that arrived: a rate turned over.
+    /// 64-byte datagrams at full rate; the scheduler decides when the server wakes.
+    ///
+    /// The figure is wall time, not CPU time, per datagram that arrived: the inverse of a rate.
     UdpRate,
 }
 
 impl Operation {
-    /// All of them. What needs other offloads stands together.
+    /// All operations. Those that need other offloads stand together.
     pub const ALL: [Self; 9] = [
         Self::UdpOneWay,
         Self::UdpExchange,
@@ -39,7 +40,7 @@ impl Operation {
         Self::BulkInSegments,
     ];
 
-    /// What a report calls it.
+    /// Name in a report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,8 +56,10 @@ impl Operation {
         }
     }
 
-    /// How often it is done for one figure: some ten milliseconds on a node that costs little, less
-    /// than the scheduler gives a thread at a stretch several times over.
+    /// Number of repetitions for one figure.
+    ///
+    /// They take some ten milliseconds on a cheap node. That is several times less than the
+    /// scheduler gives a thread at a stretch.
     #[must_use]
     pub fn count(self) -> u32 {
         match self {
@@ -70,7 +73,7 @@ impl Operation {
         }
     }
 
-    /// True if TCP leaves the cutting into segments to the devices.
+    /// True if TCP leaves segmentation to the devices.
     #[must_use]
     pub fn offloads(self) -> bool {
         !matches!(self, Self::BulkOutSegments | Self::BulkInSegments)

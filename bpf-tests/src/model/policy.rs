@@ -1,4 +1,5 @@
-//! Which packets are translated, said anew: the programs' own decision is what is tested.
+//! The decision to translate a packet, written independently of the programs, whose decision is
+//! under test.
 
 use std::net::IpAddr;
 
@@ -14,18 +15,18 @@ pub enum Policy {
     Keep,
     /// New flows get the address of this ENI.
     Translate(u8),
-    /// The same, and nothing leaves otherwise.
+    /// New flows get the address of this ENI, and no packet leaves untranslated.
     TranslateAll(u8),
     /// Packets to the metadata service are dropped.
     Block,
-    /// Packets are dropped for want of an address to translate to.
+    /// Packets are dropped because there is no address to translate to.
     Hide,
 }
 
 /// The number of the primary ENI.
 pub const PRIMARY: u8 = 0;
 
-/// What policy says of packets between a pod and something outside of this node.
+/// Policy for packets between a pod and a remote outside of this node.
 #[must_use]
 pub fn policy(world: &World, pod: IpAddr, remote: IpAddr) -> Policy {
     let classes = world.classes(remote);
@@ -71,21 +72,21 @@ pub fn is_translated(world: &World, remote: IpAddr) -> bool {
     !classes.exempt && world.settings.masquerades(remote)
 }
 
-/// What becomes of a packet whose flow nobody knows.
+/// Action for a packet of an unknown flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// Out by the owner, untranslated.
+    /// Send it by the owner ENI, untranslated.
     Keep,
-    /// The same, as an answer to the outside; `true`: to be remembered.
+    /// Send it by the owner ENI, untranslated, as an answer to the outside; `true`: store the flow.
     Inbound(bool),
-    /// It opens a flow by this ENI.
+    /// Open a flow by this ENI.
     Open(u8),
-    /// It is dropped.
+    /// Drop it.
     Drop(DropReason),
 }
 
-/// What becomes of a packet whose flow nobody knows; `part` is what it is to a flow, `None` for a
-/// protocol without ports.
+/// Action for a packet of an unknown flow; `part` is its part in a flow, `None` for a protocol
+/// without ports.
 #[must_use]
 pub fn unknown(policy: Policy, part: Option<Part>) -> Unknown {
     match (policy, part) {

@@ -1,4 +1,4 @@
-//! Flows that take the host's stack both ways: what is noted of them, and what follows.
+//! Flows that take the host's stack both ways: the entries for them, and their effect.
 
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -12,48 +12,48 @@ use super::{Done, Passage};
 /// A flow that takes the stack both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfStack {
-    /// Whose it is, and what was seen of it.
+    /// Endpoint of the flow, and the packets seen of it.
     pub noted: Noted,
     /// The ENI whose mark the pod's packets get; none for one that came by another device.
     pub eni: Option<u8>,
-    /// True if it was noted more than two seconds ago.
+    /// True if the entry was made more than two seconds ago.
     pub old: bool,
-    /// True if it has been idle for long, and no packet since.
+    /// True if the flow has been idle for long, without a packet since.
     pub idle: bool,
-    /// True if it is about to be removed.
+    /// True if the flow is about to be removed.
     pub dead: bool,
 }
 
-/// How often something came about, of IPv4 and of IPv6.
+/// Numbers of events, for IPv4 and for IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounts {
-    /// A flow was noted that nobody had.
+    /// A new flow was stored.
     pub noted: [u64; 2],
-    /// A flow could not be noted.
+    /// A flow could not be stored.
     pub failed: [u64; 2],
 }
 
-/// Whose packet it is, of a flow that takes the stack.
+/// Sender of a packet in a flow through the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
-    /// The pod's.
+    /// The pod.
     Pod,
-    /// The other side's.
+    /// The other side.
     Remote,
 }
 
-/// Which way a packet takes.
+/// Path of a packet.
 pub(super) enum Path {
     /// Past the stack.
     Direct,
-    /// Through it, as its flow, which has this ENI or none.
+    /// Through the stack, as a flow with this ENI or with none.
     Stack(Option<u8>),
-    /// Through it, to be put in order.
+    /// Through the stack, which puts the datagram in order.
     Reordered,
 }
 
 impl OfStack {
-    /// A packet passes.
+    /// Updates the flow for a packet.
     fn passes(&mut self, protocol: u8, sender: Sender, flags: u8) {
         let mut shows = of_packet(protocol, flags);
         let both = self.noted.out & self.noted.inward;
@@ -69,7 +69,7 @@ impl OfStack {
 }
 
 impl State {
-    /// An endpoint's flow of the stack, of which a packet passes.
+    /// Updates and returns an endpoint's flow through the stack, for a packet.
     pub(super) fn passes_stack(
         &mut self,
         endpoint: u32,
@@ -83,14 +83,14 @@ impl State {
         Some(*flow)
     }
 
-    /// An endpoint's flow of the stack that an error is about.
+    /// An endpoint's flow through the stack that an ICMP error quotes.
     pub(super) fn quoted_of_stack(&self, endpoint: u32, inside: &Inside) -> Option<OfStack> {
         let found = self.stack.get(inside);
         let flow = found.filter(|flow| !flow.dead && flow.noted.endpoint == endpoint)?;
         Some(*flow)
     }
 
-    /// Notes a flow that the stack carries, or that a packet of it passes.
+    /// Stores a flow that the stack carries, or updates it for a packet.
     ///
     /// # Errors
     /// When there is no room.
@@ -124,7 +124,7 @@ impl State {
         let family = usize::from(inside.pod.is_ipv6());
         let is_full = self.stack.len() >= world.settings.stack_capacity;
         match self.stack.get_mut(&inside) {
-            // Its place is about to be free; the next packet notes it.
+            // The entry is about to be free; the next packet stores the flow.
             Some(dying) if dying.dead => {}
             Some(former_pods) => *former_pods = flow,
             None if is_full => {
@@ -141,7 +141,7 @@ impl State {
 }
 
 impl Passage<'_> {
-    /// The way of a packet between a pod and something, neither end of which is translated.
+    /// Path of a packet between a pod and another end, neither of which is translated.
     pub(super) fn path(&mut self, ip: &Ip, pod: &Pod, sender: Sender) -> Path {
         if !self.world.settings.service_nat {
             return Path::Direct;
@@ -152,7 +152,7 @@ impl Passage<'_> {
         let (protocol, ports) = match ip.piece {
             Piece::Later => match self.recall(ip) {
                 Some(told) => told,
-                // Without ports, as its first piece.
+                // No ports, like its first fragment.
                 None => return Path::Direct,
             },
             Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
@@ -182,8 +182,8 @@ impl Passage<'_> {
         }
     }
 
-    /// True if a pod's packet begins something with another pod of the node, on ports for which
-    /// that one's answers go to the stack.
+    /// True if a pod's packet begins a flow with another pod of the node, and that pod's answers on
+    /// these ports take the stack.
     fn has_used(&self, ip: &Ip, protocol: u8, ports: Ports) -> bool {
         let begins = match protocol {
             TCP => ports.flags & (SYN | ACK | RST) == SYN,
@@ -197,12 +197,12 @@ impl Passage<'_> {
         begins && found.is_some()
     }
 
-    /// The mark of what a pod sends in a flow of the stack.
+    /// Mark of a pod's packets in a flow through the stack.
     pub(super) fn mark_in_stack(&self, eni: Option<u8>) -> u32 {
         eni.map_or(0, |eni| self.mark_of(eni))
     }
 
-    /// The way of an error is that of the flow which it is about; of nobody else's.
+    /// Path of an ICMP error: that of the quoted flow, if the flow is the pod's own.
     fn path_of_error(&self, ip: &Ip, pod: &Pod, sender: Sender) -> Path {
         let Ok(Some(quote)) = self.quote(ip) else {
             return Path::Direct;
@@ -218,8 +218,9 @@ impl Passage<'_> {
         }
     }
 
-    /// True if the stack has to put a piece and the rest of its datagram in order: a later one came
-    /// before the first. Whoever knows how the first one went lets the others go the same way.
+    /// True if the stack must put a fragment and the rest of its datagram in order, because a later
+    /// fragment came before the first. If the first one's path is known, the others take the same
+    /// path.
     pub(super) fn is_reordered(&self, ip: &Ip) -> bool {
         let told = self.state.datagrams.get(&datagram(ip)).copied().flatten();
         match ip.piece {
@@ -229,7 +230,8 @@ impl Passage<'_> {
         }
     }
 
-    /// Up to the stack, to be put in order. Nothing is noted of what comes out of that.
+    /// Passes a fragment to the stack, which puts its datagram in order. No entry is made for the
+    /// result.
     pub(super) fn reorder(&mut self, ip: &Ip, ours: u32) -> Done {
         self.tell_reordered(ip);
         self.hand_up(
@@ -238,14 +240,14 @@ impl Passage<'_> {
         )
     }
 
-    /// Has the pieces of a datagram that begins with a later one be put in order.
+    /// Marks a datagram that begins with a later fragment as out of order.
     pub(super) fn tell_reordered(&mut self, ip: &Ip) {
         if ip.piece == Piece::Later {
             self.tell(ip, Told::Reordered);
         }
     }
 
-    /// Has the pieces of a datagram without ports follow its first one.
+    /// Makes the fragments of a datagram without ports follow its first one.
     pub(super) fn tell_portless(&mut self, ip: &Ip) {
         if ip.piece == Piece::First {
             self.tell(ip, Told::Portless);

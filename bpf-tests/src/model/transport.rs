@@ -1,4 +1,4 @@
-//! What a packet says behind its IP headers: ports, and what it is to a flow.
+//! Contents of a packet after its IP headers: ports, and its part in a flow.
 
 use datapath_common::outcome::DropReason;
 
@@ -14,36 +14,36 @@ pub const RST: u8 = 4;
 /// ACK of TCP.
 pub const ACK: u8 = 16;
 
-/// What a packet is to a flow that nobody knows.
+/// Part of a packet in an unknown flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It may begin one.
+    /// It may open a flow.
     Opens,
-    /// It accepts one from the outside.
+    /// It accepts a flow from the outside.
     Accepts,
-    /// It refuses one from the outside.
+    /// It refuses a flow from the outside.
     Refuses,
-    /// It belongs to one.
+    /// It belongs to a flow.
     Belongs,
 }
 
-/// The ports of a packet; an ICMP query has its id on the side that asks, 0 on the other.
+/// The ports of a packet; an ICMP query has its id on the requesting side, 0 on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// Of the sender.
     pub source: u16,
     /// Of the receiver.
     pub destination: u16,
-    /// Flags of TCP, else 0.
+    /// Flags of TCP; 0 for other protocols.
     pub flags: u8,
-    /// What the packet is to an unknown flow.
+    /// Part of the packet in an unknown flow.
     pub part: Part,
 }
 
-/// What is behind the IP headers.
+/// Transport of a packet, after the IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Something with ports.
+    /// A protocol with ports.
     Ports(Ports),
     /// An ICMP error.
     Error,
@@ -60,7 +60,7 @@ fn is_error(version: u8, kind: u8) -> bool {
     }
 }
 
-/// True if an ICMP type is a query (`Some(true)`), or the answer to one (`Some(false)`).
+/// True for an ICMP type that is a query, false for the answer to one.
 fn is_query(version: u8, kind: u8) -> Option<bool> {
     match (version, kind) {
         (4, 8 | 13) | (6, 128) => Some(true),
@@ -69,10 +69,10 @@ fn is_query(version: u8, kind: u8) -> Option<bool> {
     }
 }
 
-/// Reads the transport header of a packet that is whole, or a datagram's beginning.
+/// Reads the transport header of a whole packet, or of a first fragment.
 ///
 /// # Errors
-/// When it is cut.
+/// When the header is truncated.
 pub fn read(frame: &[u8], ip: &Ip) -> Result<Transport, DropReason> {
     let at = ip.transport;
     let needs = |length: usize| {
@@ -163,7 +163,7 @@ pub fn quoted(frame: &[u8], ip: &Ip) -> Result<Option<Ports>, DropReason> {
     Ok(is_query(ip.version, kind).map(|asks| query(id, asks)))
 }
 
-/// Where the port of a side lies; nowhere for the side that an ICMP query asks.
+/// The offset of the port on a side; `None` for the side that answers an ICMP query.
 #[must_use]
 pub fn port_at(frame: &[u8], ip: &Ip, is_source: bool) -> Option<usize> {
     match (ip.version, ip.protocol) {
@@ -176,8 +176,8 @@ pub fn port_at(frame: &[u8], ip: &Ip, is_source: bool) -> Option<usize> {
     }
 }
 
-/// Where the checksum lies that covers the ports; SCTP's covers no addresses and no port of it is
-/// ever changed.
+/// The offset of the checksum that covers the ports; SCTP's covers no addresses, and its ports
+/// never change.
 #[must_use]
 pub fn checksum_at(ip: &Ip) -> Option<usize> {
     match (ip.version, ip.protocol) {

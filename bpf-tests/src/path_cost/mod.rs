@@ -1,7 +1,7 @@
-//! What each path of a packet costs, in instructions, calls of helpers and look-ups.
+//! Cost of each path of a packet, in instructions, calls of helpers and look-ups.
 //!
-//! Every packet goes through the kernel's test run, too: what is counted is a run that did what the
-//! kernel does.
+//! Every packet also goes through the kernel's test run, so that the counted run did the same as
+//! the kernel.
 
 mod node;
 mod path;
@@ -19,11 +19,11 @@ use path::{Path, Sent, Step};
 /// A path and its cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The program that the packet meets.
+    /// The program that handles the packet.
     pub program: &'static str,
-    /// What becomes of which packet.
+    /// Path and kind of the packet.
     pub path: String,
-    /// True if the programs keep notes of the flows that the stack carries.
+    /// True if the programs store the flows that the stack carries.
     pub service_nat: bool,
     /// Executed instructions.
     pub instructions: u64,
@@ -39,8 +39,8 @@ pub struct Row {
 /// Every path, without service NAT and with it.
 ///
 /// # Errors
-/// Without root. When the kernel makes something else of a packet than the interpreter, or either
-/// something else than is expected.
+/// Without root. When the kernel and the interpreter differ in a packet's result, or a result is
+/// not the expected one.
 pub fn measure() -> Result<Vec<Row>> {
     node::make_devices()?;
     let mut rows = Vec::new();
@@ -87,7 +87,7 @@ pub fn measure() -> Result<Vec<Row>> {
 struct Node<'a> {
     programs: &'a mut Programs,
     machine: Machine,
-    /// The ports that either gave to the last packet that asks.
+    /// The ports that kernel and interpreter gave to the last request.
     ports: Option<[u16; 2]>,
 }
 
@@ -107,7 +107,7 @@ impl Node<'_> {
         Ok(cost)
     }
 
-    /// How often the path's outcome is counted, by the kernel and by the interpreter.
+    /// Counts of the path's outcome, by the kernel and by the interpreter.
     fn counted(&self, path: &Path) -> Result<[u64; 2]> {
         let Some(outcome) = path.outcome else {
             return Ok([0; 2]);
@@ -119,7 +119,7 @@ impl Node<'_> {
         ])
     }
 
-    /// Has both deal with a packet.
+    /// Runs a packet through kernel and interpreter.
     fn step(&mut self, step: &Step) -> Result<Cost> {
         if step.is_late {
             self.machine.pass(u64::from(bpf::jiffies_per_second()?));
@@ -139,8 +139,7 @@ impl Node<'_> {
     }
 }
 
-/// Fails where two made something else of a packet. A port that is drawn differs, and the checksum with
-/// it.
+/// Fails if two results for a packet differ. A random port may differ, and the checksum with it.
 fn compare(program: Program, theirs: &Output, ours: &Output, same_port: bool) -> Result<()> {
     let whole = |output: &Output| (output.code, output.mark, output.frame.len());
     if whole(theirs) == whole(ours) && (!same_port || theirs.frame == ours.frame) {

@@ -1,13 +1,13 @@
-//! A program by hand, put together piece by piece: jumps whose offsets are known later, and what programs
-//! for whole IPv4 packets without options have in common.
+//! An assembler for handwritten programs: jumps whose offsets are known later, and the common parts
+//! of programs for whole IPv4 packets without options.
 
 use super::asm::{self, STACK, helper};
 use super::assembled::OwnMap;
 use super::{DROP, PASS};
 
-/// Where in a frame things are.
+/// Offsets in a frame.
 pub mod frame {
-    /// The type of what the frame holds.
+    /// The ether type.
     pub const ETHER_TYPE: i16 = 12;
     /// The IP version, and the header's length in words.
     pub const VERSION: i16 = 14;
@@ -21,23 +21,23 @@ pub mod frame {
     pub const SOURCE: i16 = 26;
     /// The destination.
     pub const DESTINATION: i16 = 30;
-    /// The source's port, and behind it the destination's.
+    /// The source's port, followed by the destination's.
     pub const SOURCE_PORT: i16 = 34;
     /// The destination's port.
     pub const DESTINATION_PORT: i16 = 36;
-    /// UDP's checksum, with which its header ends.
+    /// UDP's checksum, which ends the header.
     pub const UDP_SUM: i32 = 40;
     /// Flags of TCP.
     pub const TCP_FLAGS: i16 = 47;
     /// TCP's checksum.
     pub const TCP_SUM: i32 = 50;
-    /// What there is at least with a header of UDP.
+    /// Least length of a frame with a UDP header.
     pub const UDP_END: i32 = 42;
-    /// What there is at least with a header of TCP.
+    /// Least length of a frame with a TCP header.
     pub const TCP_END: i32 = 54;
 }
 
-/// Where in `struct __sk_buff` of `include/uapi/linux/bpf.h` things are.
+/// Offsets in `struct __sk_buff` of `include/uapi/linux/bpf.h`.
 pub mod context {
     /// Bytes of the packet.
     pub const LENGTH: i16 = 0;
@@ -45,33 +45,35 @@ pub mod context {
     pub const MARK: i16 = 8;
     /// Number of the device.
     pub const DEVICE: i16 = 40;
-    /// Where the packet starts.
+    /// Start of the packet.
     pub const DATA: i16 = 76;
-    /// Where what can be read of it ends.
+    /// End of the packet's readable part.
     pub const DATA_END: i16 = 80;
 }
 
 /// Version 4, and five words.
 const PLAIN: i32 = 0x45;
-/// What an IPv4 address begins with, mapped into IPv6 (RFC 4291, 2.5.5.2): two words of zeros, and this.
+/// Last word of the prefix of an IPv4 address mapped into IPv6 (RFC 4291, 2.5.5.2). Two words of
+/// zeros come before it.
 const MAPPED: i32 = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
 /// `BPF_NOEXIST`.
 const NOEXIST: i32 = 1;
-/// `BPF_F_PSEUDO_HDR`: what changes is part of the pseudo header, too.
+/// `BPF_F_PSEUDO_HDR`: the changed bytes are part of the pseudo header, too.
 pub const PSEUDO_HEADER: i32 = 0x10;
 
 /// The program. It keeps its context in R6 and the packet's start in R7.
 #[derive(Default)]
 pub struct Assembler {
     instructions: Vec<u64>,
-    /// Jumps to where a packet is passed on, whose offsets are not known yet.
+    /// Jumps that pass the packet on, whose offsets are not known yet.
     passes: Vec<usize>,
-    /// The same to where it is dropped.
+    /// Jumps that drop the packet, whose offsets are not known yet.
     drops: Vec<usize>,
 }
 
 impl Assembler {
-    /// A program that passes on what is no whole IPv4 packet without options, with so many bytes of headers.
+    /// A program that passes on every packet except whole IPv4 packets without options, with this
+    /// many bytes of headers.
     #[must_use]
     pub fn new(headers: i32) -> Self {
         let mut code = Self::default();
@@ -86,7 +88,7 @@ impl Assembler {
         code
     }
 
-    /// A jump for packets of which less than so many bytes can be read.
+    /// A jump that is taken if fewer bytes than these can be read.
     #[must_use]
     pub fn is_shorter(&mut self, headers: i32) -> u64 {
         self.add(&[
@@ -97,7 +99,7 @@ impl Assembler {
         asm::jump_if_above(4, 3, 0)
     }
 
-    /// Goes on with these.
+    /// Appends instructions.
     pub fn add(&mut self, instructions: &[u64]) {
         self.instructions.extend(instructions);
     }
@@ -109,7 +111,7 @@ impl Assembler {
         self.instructions.len() - 1
     }
 
-    /// Has a jump lead to what comes next.
+    /// Makes a jump lead to the next instruction.
     ///
     /// # Panics
     /// When that is further than a jump leads.
@@ -125,13 +127,13 @@ impl Assembler {
         self.passes.push(at);
     }
 
-    /// Drops it.
+    /// Drops the packet if a jump is taken.
     pub fn drop_if(&mut self, jump: u64) {
         let at = self.jump_on(jump);
         self.drops.push(at);
     }
 
-    /// Looks up what is on the stack: the value, or 0, is in R0.
+    /// Looks up a key on the stack: the value, or 0, is in R0.
     pub fn find(&mut self, map: &OwnMap, key: i16) {
         self.add(&asm::map(1, map.fd()));
         self.add(&[
@@ -141,7 +143,7 @@ impl Assembler {
         ]);
     }
 
-    /// Makes an entry of what is on the stack: 0 is in R0 if there was none.
+    /// Inserts a key and a value from the stack: R0 is 0 if the key was new.
     pub fn insert(&mut self, map: &OwnMap, key: i16, value: i16) {
         self.add(&asm::map(1, map.fd()));
         self.add(&[
@@ -154,7 +156,7 @@ impl Assembler {
         ]);
     }
 
-    /// Zeroes so many bytes of the stack, a multiple of 8.
+    /// Zeroes this many bytes of the stack, a multiple of 8.
     pub fn clear(&mut self, at: i16, bytes: i16) {
         let zeros = (at..at + bytes).step_by(8);
         self.instructions
@@ -172,7 +174,7 @@ impl Assembler {
         ]);
     }
 
-    /// Takes a hop from the packet. The IP header's checksum has to follow.
+    /// Lowers the TTL. The IP header's checksum must follow.
     pub fn lower_ttl(&mut self) {
         self.add(&[
             asm::load_byte(1, 7, frame::TTL),
@@ -181,7 +183,7 @@ impl Assembler {
         ]);
     }
 
-    /// Writes the IP header's checksum: R1, whose carry is in its upper bits.
+    /// Writes the IP header's checksum from R1, whose upper bits hold the carry.
     pub fn store_ip_sum(&mut self) {
         self.add(&[
             asm::mov(2, 1),
@@ -191,7 +193,7 @@ impl Assembler {
         ]);
     }
 
-    /// Ends with these, and with what else jumps lead to.
+    /// Appends the end, and the targets of jumps that are still open.
     #[must_use]
     pub fn finish(mut self, end: &[u64]) -> Vec<u64> {
         self.add(end);
@@ -200,7 +202,7 @@ impl Assembler {
             (std::mem::take(&mut self.drops), DROP),
         ];
         for (jumps, verdict) in ends {
-            // The verifier takes no instructions that nothing leads to.
+            // The verifier refuses unreachable instructions.
             if !jumps.is_empty() {
                 for at in jumps {
                     self.land(at);

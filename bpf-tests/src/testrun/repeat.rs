@@ -1,9 +1,10 @@
-//! A program run many times over, each time on a packet as it was before: programs rewrite what they
-//! see, so that a plain repetition of the kernel's test run would measure them on their own output.
+//! A program run many times over, each time on a fresh copy of the packet. Programs rewrite their
+//! packets, so that a plain repetition of the kernel's test run would measure them on their own
+//! output.
 //!
-//! A small program, written as instructions, puts the next packet of a list in the place of the last
-//! one and calls the program in question as its tail. What that costs, the same list costs with a
-//! program that does nothing.
+//! A small program, written as instructions, replaces the packet by the next one of a list and
+//! tail-calls the measured program. A program that does nothing, run on the same list, gives the
+//! cost of that.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::assembler::context::{DATA, DATA_END, MARK};
 use super::context;
 use super::tables::{Runner, TestRun, bpf, command, pointer};
 
-/// So many bytes at the beginning of a packet are put back; none is shorter.
+/// Number of bytes at the beginning of a packet that are restored; no packet is shorter.
 pub const RESTORED: usize = 112;
 /// A packet in the list: those bytes, its mark, and room to a power of two.
 const SLOT: usize = 1 << SLOT_BITS;
@@ -27,14 +28,14 @@ pub const MAX_PACKETS: usize = 1 << 17;
 /// A packet of a list.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// The frame. All frames of a list are equally long and of one ether type, and what lies behind
-    /// [`RESTORED`] bytes is the first one's.
+    /// The frame. All frames of a list have the same length and ether type. The bytes after
+    /// [`RESTORED`] are those of the first frame.
     pub frame: Vec<u8>,
     /// Its mark.
     pub mark: u32,
 }
 
-/// On what device the packets are.
+/// Devices of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct On {
     /// The device.
@@ -43,16 +44,16 @@ pub struct On {
     pub ingress_ifindex: u32,
 }
 
-/// What a number of runs took.
+/// Result of a number of runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     /// Nanoseconds of CPU time of one run.
     pub each: f64,
-    /// What the last one returned.
+    /// Return code of the last run.
     pub code: i32,
 }
 
-/// The list and what runs through it.
+/// The list and the programs that run over it.
 #[derive(Debug)]
 pub struct Repeater {
     cursor: OwnMap,
@@ -64,7 +65,7 @@ pub struct Repeater {
     count: u32,
 }
 
-/// Puts the next packet in place and goes on with the program in `tail`.
+/// Restores the next packet, and continues with the program in `tail`.
 fn dispatcher(cursor: &OwnMap, packets: &OwnMap, tail: &OwnMap) -> Result<Vec<u64>> {
     let slots = i32::try_from(MAX_PACKETS - 1)?;
     let mut rest = Vec::new();
@@ -105,16 +106,16 @@ fn dispatcher(cursor: &OwnMap, packets: &OwnMap, tail: &OwnMap) -> Result<Vec<u6
         asm::jump_if_above(4, 3, i16::try_from(rest.len())?),
     ];
     code.extend(rest);
-    // No room, or no program.
+    // Reached if there is no room, or no program.
     code.extend([asm::mov_imm(0, Repeater::BROKEN), asm::EXIT]);
     Ok(code)
 }
 
 impl Repeater {
-    /// What runs return that did not come to the program; no program of ours does.
+    /// Return code of runs that did not reach the program; none of our programs has it.
     const BROKEN: i32 = 99;
 
-    /// Loads it, with an empty list.
+    /// Loads the programs, with an empty list.
     ///
     /// # Errors
     /// Without root.
@@ -136,7 +137,7 @@ impl Repeater {
     /// Sets the list; the next run begins with its first packet.
     ///
     /// # Errors
-    /// When there is none, or too many, or they are too short or not equally long.
+    /// When the list is empty or too long, or frames are too short or differ in length.
     pub fn set(&mut self, packets: &[Packet]) -> Result<()> {
         let count = packets.len();
         let first = packets.first().context("an empty list")?;
@@ -157,7 +158,7 @@ impl Repeater {
         self.rewind()
     }
 
-    /// Has the next run begin with the first packet.
+    /// Makes the next run begin with the first packet.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -172,7 +173,7 @@ impl Repeater {
         self.noop.runner()
     }
 
-    /// Runs a program so many times over the list, from where the last run has ended.
+    /// Runs a program a number of times over the list, from the end of the last run.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -183,8 +184,8 @@ impl Repeater {
         Ok(timed)
     }
 
-    /// The same by the kernel's plain repetition, on what the program has made of the list's first
-    /// packet.
+    /// Runs a program by the kernel's plain repetition, on the program's own output for the list's
+    /// first packet.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -220,13 +221,13 @@ impl Repeater {
     }
 }
 
-/// Nanoseconds of CPU time that this thread has had.
+/// Nanoseconds of CPU time of this thread.
 fn cpu_time() -> Result<f64> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes the one struct that it is given.
+    // SAFETY: the call writes only the struct that it is given.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Errno::result(result).context("this thread's CPU time")?;
     let (seconds, rest) = (u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?);
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
     use crate::testrun::private_namespace;
 
-    /// A program that fails on a packet that is not as it was, and spoils what it saw.
+    /// A program that fails on a changed packet, and changes the packet.
     fn spoiler() -> Vec<u64> {
         vec![
             asm::mov(6, 1),
@@ -249,7 +250,7 @@ mod tests {
             asm::add_imm(4, 64),
             asm::mov_imm(0, 1),
             asm::jump_if_above(4, 3, 5),
-            // The packet's number is its mark: what comes back is the sum of both.
+            // The packet's number is its mark: the result is the sum of both.
             asm::load_word(0, 2, 32),
             asm::add(0, 7),
             asm::mov_imm(5, 1000),

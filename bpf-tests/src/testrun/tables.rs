@@ -1,5 +1,6 @@
-//! The maps of loaded programs byte by byte, and test runs with all that the kernel lets one say
-//! of a packet. aya's typed maps cost an allocation or two per call, which ten million packets feel.
+//! The maps of loaded programs byte by byte, and test runs with every property that the kernel
+//! accepts for a packet. aya's typed maps cost an allocation or two per call, which is too slow for
+//! ten million packets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,11 +31,11 @@ pub(super) mod command {
     pub(in super::super) const TEST_RUN: i32 = 10;
 }
 
-/// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be
+/// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed up the packet, and the sum must be
 /// right afterwards, too.
 const CHECKSUM_COMPLETE: u32 = 1 << 2;
 
-/// What the kernel takes for commands on an element of a map.
+/// The kernel's attributes of commands on an element of a map.
 #[repr(C)]
 pub(super) struct Element {
     pub(super) map: u32,
@@ -44,7 +45,7 @@ pub(super) struct Element {
     pub(super) flags: u64,
 }
 
-/// What the kernel takes for a test run.
+/// The kernel's attributes of a test run.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct TestRun {
@@ -68,8 +69,8 @@ pub(super) struct TestRun {
 
 /// Calls `bpf(2)`.
 pub(super) fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: the attributes are of the size that is said, and every pointer in them leads to as
-    // many bytes as the command reads or writes: the callers hold the buffers while this runs.
+    // SAFETY: the attributes have the given size, and every pointer in them leads to as many bytes
+    // as the command reads or writes: the callers hold the buffers while this runs.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -84,7 +85,7 @@ pub(super) fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
         .ok_or_else(io::Error::last_os_error)
 }
 
-/// A pointer as the kernel takes it.
+/// A pointer in the kernel's form.
 pub(super) fn pointer<T: ?Sized>(to: *const T) -> u64 {
     to.cast::<()>() as u64
 }
@@ -94,11 +95,11 @@ pub trait Plain: FromBytes + FromZeros + IntoBytes + Immutable + Copy {}
 
 impl<T: FromBytes + FromZeros + IntoBytes + Immutable + Copy> Plain for T {}
 
-/// A map whose keys are `K` and values `V`. It must not outlive the programs.
+/// A map with keys `K` and values `V`. It must not outlive the programs.
 #[derive(Debug)]
 pub struct Table<K, V> {
     map: RawFd,
-    /// What the flow cache rests on: to be changed with every write.
+    /// Map of the flow cache's generation, which every write must change.
     control: RawFd,
     types: PhantomData<(K, V)>,
 }
@@ -146,7 +147,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
         invalidate(self.control)
     }
 
-    /// Removes an entry behind the flow cache's back, so that only what is cached knows of it.
+    /// Removes an entry without invalidating the flow cache, so that only cached flows still have
+    /// it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -155,7 +157,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
         Ok(())
     }
 
-    /// Every entry, as long as nobody writes.
+    /// Every entry, if there are no writes at the same time.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -190,7 +192,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
     }
 }
 
-/// Makes the flow cache of programs worthless, as the agent does with each of its writes.
+/// Invalidates the flow cache of programs, as the agent does with each of its writes.
 fn invalidate(control: RawFd) -> Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let slot = 0_u32;
@@ -212,24 +214,24 @@ pub struct Runner {
     pub(super) program: RawFd,
 }
 
-/// A packet, with all that the kernel lets one say of it.
+/// A packet, with every property that the kernel accepts for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// The frame.
     pub frame: &'a [u8],
-    /// Device that it is on.
+    /// Device of the packet.
     pub ifindex: u32,
     /// Device that received it, or 0.
     pub ingress_ifindex: u32,
     /// Its mark.
     pub mark: u32,
-    /// Payload of each of the packets that it stands for, or 0.
+    /// Payload of each packet that it aggregates, or 0.
     pub gso_size: u32,
-    /// True if the device has summed it up.
+    /// True if the device has computed its checksum.
     pub is_summed: bool,
 }
 
-/// What a program made of it.
+/// Result of a program for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The program's return code.
@@ -251,12 +253,12 @@ impl Runner {
     /// Runs the program.
     ///
     /// # Errors
-    /// When the kernel refuses the packet, or finds the sum wrong afterwards (`EBADMSG`).
+    /// When the kernel refuses the packet, or finds a wrong checksum afterwards (`EBADMSG`).
     pub fn run(&self, given: &Given<'_>) -> Result<Made> {
         Ok(self.timed(given)?.0)
     }
 
-    /// Runs the program; also how long it took.
+    /// Runs the program, and also returns the duration.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -311,7 +313,7 @@ impl Runner {
 }
 
 impl Programs {
-    /// Loads the programs of an object, with this global beside the settings.
+    /// Loads the programs of an object, with this global in addition to the settings.
     ///
     /// # Errors
     /// As [`Self::load_with`]; also when the object has no such global.
@@ -365,7 +367,7 @@ impl Programs {
         })
     }
 
-    /// Makes the flow cache worthless: for who writes a map in another way than by [`Table`].
+    /// Invalidates the flow cache: for writes to a map without [`Table`].
     pub(super) fn invalidate(&self) -> Result<()> {
         invalidate(self.cache_control()?)
     }
@@ -377,7 +379,7 @@ impl Programs {
         }
     }
 
-    /// A count of translation, summed over the CPUs.
+    /// A counter of translation, summed over the CPUs.
     ///
     /// # Errors
     /// When the map cannot be read.
@@ -392,7 +394,7 @@ impl Programs {
         Ok(sum)
     }
 
-    /// Hands out what each CPU has in slots of a map.
+    /// Passes on the values of each CPU in slots of a map.
     fn each_cpu<V: Plain>(
         &self,
         name: &str,
@@ -422,7 +424,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Slots of a map of counters for each CPU that are not zero, summed over the CPUs.
+    /// Nonzero slots of a per-CPU map of counters, summed over the CPUs.
     pub(super) fn sums(&self, name: &str, slots: Range<u32>) -> Result<BTreeMap<u32, Counter>> {
         let mut sums = BTreeMap::new();
         self.each_cpu(name, slots, |slot, values: &[Counter]| {
@@ -437,7 +439,7 @@ impl Programs {
         Ok(sums)
     }
 
-    /// A program, to be run often.
+    /// A program, to be run repeatedly.
     ///
     /// # Errors
     /// When it is not loaded.

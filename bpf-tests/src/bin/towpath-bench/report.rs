@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! Results of the measurements, and their output.
 
 mod chart;
 mod document;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::options::{Group, Options};
 
-/// What a figure counts. Less is better, whichever it is.
+/// Unit of a figure. Less is better in every unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Unit {
     /// Nanoseconds, scaled so that the run's no-op program costs 36.
@@ -21,7 +21,7 @@ pub(crate) enum Unit {
     Nanoseconds,
     /// Milliseconds of this machine.
     Milliseconds,
-    /// To another figure of the same run.
+    /// Ratio to another figure of the same run.
     Ratio,
     /// Of 1024 * 1024 bytes.
     Mebibytes,
@@ -32,7 +32,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// As tables and documents have it.
+    /// Name in tables and documents.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ScaledNanoseconds => "scaled ns",
@@ -49,16 +49,16 @@ impl Unit {
 /// One figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// Of which group.
+    /// Group of the figure.
     pub(crate) group: Group,
-    /// What was measured; unique within the group, stable over versions.
+    /// Name of the measurement; unique within the group, stable over versions.
     pub(crate) name: String,
     /// The median.
     pub(crate) value: f64,
     pub(crate) unit: Unit,
     /// Half the distance between the quartiles, in the same unit, where there were several rounds.
     pub(crate) spread: Option<f64>,
-    /// What it must not exceed.
+    /// Limit of the value.
     pub(crate) target: Option<f64>,
 }
 
@@ -69,12 +69,12 @@ impl Row {
     }
 }
 
-/// Says what is being done, on standard error.
+/// Prints the current step to standard error.
 pub(crate) fn progress(what: &str) {
     eprintln!("bench: {what}");
 }
 
-/// The sample below which a part of all samples is; 0 without any.
+/// The quantile of samples for a fraction; 0 without samples.
 fn quantile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -98,13 +98,13 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
-/// Half the distance between the quartiles of samples; none where it would say nothing.
+/// Half the distance between the quartiles of samples; none where it would be meaningless.
 pub(crate) fn spread(samples: &[f64]) -> Option<f64> {
     let distance = quantile(samples, 0.75) - quantile(samples, 0.25);
     (samples.len() > 2).then_some(distance / 2.0)
 }
 
-/// Prints the rows, and writes the files that are asked for.
+/// Prints the rows, and writes the files that the options name.
 pub(crate) fn show(rows: &[Row], options: &Options) -> Result<()> {
     if let Some(file) = &options.json {
         let text = document::json(rows, &machine::Machine::read())?;
@@ -135,7 +135,7 @@ fn summary(rows: &[Row]) -> String {
     format!("{met} of {} targets are met", verdicts.len())
 }
 
-/// A figure with as many digits as it is worth.
+/// A figure with its significant digits.
 pub(crate) fn figure(value: f64) -> String {
     let size = value.abs();
     if size >= 100.0 {

@@ -10,27 +10,27 @@ use serde_json::Value;
 use crate::report::Healed;
 use crate::stage::Stage;
 
-/// How long is waited for something that does not come back.
+/// Deadline for an object to come back.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Something to remove.
+/// An object to remove.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
-    /// What ip(8) lists it with.
+    /// Arguments of ip(8) that list the object.
     list: String,
-    /// What ip(8) removes it with.
+    /// Arguments of ip(8) that remove the object.
     remove: String,
     /// The object, as ip(8) writes it.
     object: String,
-    /// The fields by which it is told from all else in the listing: the table has a default
-    /// route of last resort too.
+    /// Fields that identify the object in the listing: the table has a default route of last resort
+    /// too.
     sign: Vec<(&'static str, Value)>,
 }
 
 /// The ENI whose rule and route are removed.
 const ENI: u8 = 1;
 
-/// What the demo removes.
+/// Objects that the demo removes.
 pub(crate) fn damages(stage: &Stage) -> Result<Vec<Damage>> {
     let eni = stage.fabric.eni(ENI)?;
     let table = TABLE_ENI_BASE + u32::from(ENI);
@@ -78,7 +78,7 @@ pub(crate) fn damages(stage: &Stage) -> Result<Vec<Damage>> {
 }
 
 impl Damage {
-    /// Removes it, and waits until the agent has put it back.
+    /// Removes the object, and waits until the agent has restored it.
     pub(crate) fn run(&self, stage: &Stage) -> Result<Healed> {
         self.heal(stage)
             .with_context(|| format!("not healed: {}", self.object))
@@ -92,7 +92,7 @@ impl Damage {
         };
         there()?;
         let repaired = repairs(stage)?;
-        // From before it goes: what is told is never too short.
+        // The time starts before the removal, so that the reported time is never too short.
         let start = Instant::now();
         node.run(&format!("ip {}", self.remove))?;
         eventually(PATIENCE, "what was removed is back", there)?;
@@ -115,7 +115,7 @@ impl Damage {
     }
 }
 
-/// The number of repairs that the agent has made since its start, as `towpath status` tells.
+/// The number of repairs since the agent's start, from `towpath status`.
 fn repairs(stage: &Stage) -> Result<u64> {
     let fabric = &stage.fabric;
     let status: Value = fabric.agent.cli_json(&fabric.node, &["status"])?;

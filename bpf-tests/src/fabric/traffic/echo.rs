@@ -1,5 +1,5 @@
-//! A server that sends back what it gets, over TCP and UDP or over SCTP, and if asked tells whom it
-//! saw, and speaks unasked.
+//! An echo server, over TCP and UDP or over SCTP. It can report the client's address and send data
+//! of its own accord.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -16,9 +16,9 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::sctp;
 use crate::fabric::Place;
 
-/// How often a server looks whether it is to stop.
+/// Period at which a server checks if it must stop.
 const TICK: Duration = Duration::from_millis(10);
-/// How often a port is looked for that is free for both, TCP and UDP.
+/// Attempts to find a port that is free for both TCP and UDP.
 const PORT_TRIES: u32 = 20;
 /// A connection on which nothing comes for so long is dropped.
 const IDLE: Duration = Duration::from_mins(2);
@@ -35,10 +35,10 @@ pub struct Echo {
     clients: Option<Arc<Clients>>,
 }
 
-/// What a server says unasked.
+/// Data that a server sends of its own accord.
 pub(super) const UNASKED: &[u8] = b"unasked";
 
-/// Whom a server has seen.
+/// Clients that a server has seen.
 #[derive(Debug, Default)]
 struct Clients(Mutex<Known>);
 
@@ -54,7 +54,7 @@ impl Clients {
     }
 }
 
-/// How a server behaves beside sending back what it gets.
+/// Behaviour of a server, apart from its echo.
 #[derive(Clone, Debug)]
 struct Manner {
     tells: bool,
@@ -71,8 +71,8 @@ impl Echo {
     }
 
     /// Serves on a port of an address, or on a free one for port 0. Each connection begins with a
-    /// line that tells the client's address and port as they are seen here, and each datagram
-    /// comes back with such a line before it.
+    /// line that has the client's address and port as the server sees them. Each datagram comes
+    /// back with such a line before it.
     ///
     /// # Errors
     /// When the namespace does not have the address, or the port is taken.
@@ -80,8 +80,8 @@ impl Echo {
         Self::serve(at, port, true, None)
     }
 
-    /// As [`Self::telling`]; besides, it remembers its clients, and keeps their connections, so that
-    /// it can speak first.
+    /// As [`Self::telling`], but it also remembers its clients and keeps their connections, so that
+    /// it can send first.
     ///
     /// # Errors
     /// As [`Self::telling`].
@@ -89,7 +89,7 @@ impl Echo {
         Self::serve(at, port, true, Some(Arc::default()))
     }
 
-    /// The same over SCTP alone.
+    /// As [`Self::telling`], over SCTP alone.
     ///
     /// # Errors
     /// As [`Self::telling`]; when the kernel has no SCTP.
@@ -147,8 +147,8 @@ impl Echo {
         })
     }
 
-    /// Forgets a client, by the address that the server sees, and returns whether it has come by TCP
-    /// or by UDP since it was forgotten last.
+    /// Forgets a client, by the address that the server sees, and returns true if it has sent over
+    /// TCP or UDP since it was last forgotten.
     ///
     /// # Errors
     /// When the server does not remember its clients.
@@ -156,10 +156,11 @@ impl Echo {
         Ok(self.clients()?.known().seen.remove(&client))
     }
 
-    /// Says something unasked on a client's connection: [`super::Session::hear`] is its other end.
+    /// Sends data of its own accord on a client's connection: [`super::Session::hear`] is its other
+    /// end.
     ///
     /// # Errors
-    /// When the server does not know such a client, or the connection is gone.
+    /// When the server has no such client, or the connection is gone.
     pub fn speak(&self, client: SocketAddr) -> Result<()> {
         let known = self.clients()?.known();
         let mut stream = known
@@ -176,7 +177,7 @@ impl Echo {
             .context("this server does not remember its clients")
     }
 
-    /// Where it serves.
+    /// Address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -198,7 +199,7 @@ fn serve_streams(listener: &TcpListener, manner: &Manner, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
-            // SCTP's is not ended by a shutdown(2), and waits for a while only.
+            // A shutdown(2) does not end SCTP's, which waits for a limited time only.
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_ended) => return,
         };
@@ -219,7 +220,7 @@ fn serve_streams(listener: &TcpListener, manner: &Manner, stop: &AtomicBool) {
     }
 }
 
-/// The line that tells a client who it is.
+/// The line with a client's address and port.
 fn line(peer: SocketAddr) -> Vec<u8> {
     format!("{peer}\n").into_bytes()
 }
@@ -253,14 +254,14 @@ fn serve_udp(socket: &UdpSocket, manner: &Manner, stop: &AtomicBool) {
             }
             let mut reply = if manner.tells { line(from) } else { Vec::new() };
             reply.extend_from_slice(&buffer[..length]);
-            // A reply that cannot be sent is missed by who waits for it.
+            // The client misses a reply that cannot be sent.
             let _missed = socket.send_to(&reply, from);
         }
     }
 }
 
-/// A TCP and a UDP socket at one port; 0 stands for one that is free for both. The kernel gives one that
-/// is free for TCP: a client's UDP socket may have it.
+/// A TCP and a UDP socket at one port; 0 stands for one that is free for both. The kernel chooses a
+/// port that is free for TCP, which a client's UDP socket may have.
 fn bind_both(address: IpAddr, port: u16) -> Result<(TcpListener, UdpSocket)> {
     let mut tries = 0;
     loop {

@@ -1,4 +1,4 @@
-//! A stream of numbered UDP packets: what was sent and did not arrive is known one by one.
+//! A stream of numbered UDP packets, which shows each packet that was sent and did not arrive.
 
 use std::fmt;
 use std::net::UdpSocket;
@@ -17,12 +17,12 @@ use crate::fabric::eventually::{check, eventually};
 
 /// The sender's tick.
 const TICK: Duration = Duration::from_millis(1);
-/// Most packets in a tick: a sender that was kept waiting must not overrun a device's backlog
+/// Most packets in a tick: a sender that was delayed must not overrun a device's backlog
 /// (`net.core.netdev_max_backlog`, 1000).
 const BURST: u64 = 64;
 /// The time that the last packets may take.
 const TAIL: Duration = Duration::from_secs(2);
-/// The receiver's buffer: some seconds of a stream, as a busy machine does not always run it.
+/// The receiver's buffer: some seconds of a stream, as a busy machine may delay the receiver.
 const BUFFER: usize = 32 * 1024 * 1024;
 
 /// A running stream in one direction.
@@ -34,16 +34,16 @@ pub struct Stream {
     receiver: JoinHandle<Seen>,
 }
 
-/// How far a stream is.
+/// Progress of a stream.
 #[derive(Debug, Default)]
 struct Progress {
-    /// True if it is to end.
+    /// True if the stream must end.
     stop: AtomicBool,
-    /// Packets that were handed to the socket, or are just now.
+    /// Packets that were handed to the socket, or are being handed to it.
     sent: AtomicU64,
-    /// True if these are all.
+    /// True if no more packets will be sent.
     is_over: AtomicBool,
-    /// How many have arrived, each counted once.
+    /// Number of packets that have arrived, each counted once.
     arrived: AtomicU64,
 }
 
@@ -62,11 +62,11 @@ struct Seen {
 /// The outcome of a stream.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it was.
+    /// Label of the stream.
     pub label: String,
     /// Packets that were sent.
     pub sent: u64,
-    /// Of these, how many arrived.
+    /// Of these, the number that arrived.
     pub received: u64,
     /// Packets that arrived more than once.
     pub duplicates: u64,
@@ -87,7 +87,7 @@ impl Stream {
         Self::start_with(from, to, rate, label, |_socket| Ok(()))
     }
 
-    /// The same with IPv4 options in every packet: such packets are left to the host's stack.
+    /// Starts a stream with IPv4 options in every packet: such packets take the host's stack.
     ///
     /// # Errors
     /// When an address is missing or no IPv4 one.
@@ -136,10 +136,10 @@ impl Stream {
         })
     }
 
-    /// Waits until what was sent by now has arrived, so that none of it is on its way any more.
+    /// Waits until all packets sent so far have arrived, so that none is in flight.
     ///
     /// # Errors
-    /// When it does not within the time that the last packets of a stream may take.
+    /// When they do not arrive within the time that the last packets of a stream may take.
     pub fn drain(&self) -> Result<()> {
         let sent = self.progress.sent.load(Ordering::Acquire);
         eventually(TAIL, "the stream has arrived so far", || {
@@ -208,7 +208,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Has every packet of a socket carry IPv4 options that mean nothing (RFC 791 section 3.1: no
+/// Adds IPv4 options without effect to every packet of a socket (RFC 791 section 3.1: no
 /// operation).
 fn set_options(socket: &UdpSocket) -> Result<()> {
     let nothing = [1_u8; 4];
@@ -257,7 +257,7 @@ fn receive(socket: &UdpSocket, progress: &Progress) -> Seen {
     loop {
         let mut buffer = [0; 8];
         if let Ok(8) = socket.recv(&mut buffer) {
-            // Bounded: the number is one that the sender counted to.
+            // Bounded: the sender has counted to this number.
             let Ok(index) = usize::try_from(u64::from_be_bytes(buffer)) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! What the programs that check make of packets.
+//! Results of the programs with checks.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
@@ -26,7 +26,7 @@ const ENDS: Ends = Ends {
     device: DEVICE,
 };
 
-/// What is measured with, by the kernel's test run.
+/// The programs of the measurements, with their tables, for the kernel's test run.
 struct Floor {
     flows: OwnMap,
     checks: Checks,
@@ -55,26 +55,26 @@ impl Floor {
         run(&self.back, frame)
     }
 
-    /// Has the pod send, which is let through, and what answers it.
+    /// Sends a packet of the pod and its answer, and expects that both pass.
     fn exchanges(&self, sent: &Frame) {
         assert_eq!(self.sends(sent).code, ACCEPT);
         assert_eq!(self.receives(&answer(sent)).code, ACCEPT);
     }
 
-    /// What is known of the flow of what is sent.
+    /// Value of the flow of a packet that the pod sends.
     fn flow(&self, sent: &Frame) -> Vec<u8> {
         let mut values = self.flows.get(&key(sent)).unwrap();
         values.pop().expect("a flow")
     }
 
-    /// Makes a part of it be something else.
+    /// Changes a part of a flow's value.
     fn set(&self, sent: &Frame, at: i16, part: &[u8]) {
         let mut flow = self.flow(sent);
         flow[place(at, part.len())].copy_from_slice(part);
         self.flows.put(&key(sent), &flow).unwrap();
     }
 
-    /// Packets and bytes that were let through, on all CPUs.
+    /// Packets and bytes that passed, on all CPUs.
     fn counted(&self) -> (u64, u64) {
         let values = self.checks.counters.get(&COUNTER.to_ne_bytes()).unwrap();
         let sum = |at| values.iter().map(|value| word(value, at)).sum();
@@ -88,7 +88,7 @@ impl Floor {
     }
 }
 
-/// The key of the flow of what is sent.
+/// The key of the flow of a packet that the pod sends.
 fn key(sent: &Frame) -> Vec<u8> {
     let protocol = match sent.body {
         Body::Tcp(_) => libc::IPPROTO_TCP,
@@ -128,7 +128,7 @@ fn frame(from: Ipv4Addr, to: Ipv4Addr, body: Body) -> Frame {
     Frame::new(macs, from.into(), to.into(), body)
 }
 
-/// What opens a flow, of each protocol.
+/// Packets that open a flow, one for each protocol.
 fn openings() -> [Frame; 2] {
     [
         frame(ENDS.inside, REMOTE, Body::Tcp(0)).tcp(SYN, 1),
@@ -136,7 +136,7 @@ fn openings() -> [Frame; 2] {
     ]
 }
 
-/// The answer to what was sent, once it has been translated.
+/// The answer to a packet of the pod, once that has been translated.
 fn answer(sent: &Frame) -> Frame {
     let mut answer = sent.clone();
     (answer.source, answer.destination) = (sent.destination, ENDS.outside.into());
@@ -279,7 +279,7 @@ fn a_flows_time_is_written_again_when_it_is_old() {
             sees(&floor);
             let seen = word(&floor.flow(&sent), SEEN);
             assert!(seen >= opened, "{seen} after {opened}");
-            // As if it had been a moment ago, from which the time would differ.
+            // A time just before, which a new time would differ from.
             let recently = seen - 1;
             floor.set(&sent, SEEN, &recently.to_ne_bytes());
             sees(&floor);
@@ -309,7 +309,7 @@ fn a_flow_knows_which_of_its_segments_end_it() {
             assert_eq!(state(), [0]);
             sees(ACK | end);
             assert_eq!(state(), [end]);
-            // What comes behind it takes nothing back.
+            // A later packet does not revert the state.
             sees(ACK);
             assert_eq!(state(), [end]);
         }

@@ -1,4 +1,4 @@
-//! What the kernel says of a process.
+//! Figures of the kernel for a process.
 
 use std::fs;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result};
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
-    /// Resident, pages of its file included.
+    /// Resident, pages of files included.
     pub(super) resident: u64,
-    /// The same with shared pages divided among who shares them.
+    /// Resident, with shared pages divided among the processes that share them.
     pub(super) proportional: u64,
-    /// Resident, of no file.
+    /// Resident, without files.
     pub(super) anonymous: u64,
-    /// Resident at most so far.
+    /// Highest resident size so far.
     pub(super) peak: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn memory(process: u32) -> Result<Memory> {
     })
 }
 
-/// A field in KiB of a file of the kernel's, in bytes.
+/// A field in KiB of a file in `/proc`, in bytes.
 pub(super) fn field(text: &str, name: &str) -> Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next());
@@ -38,11 +38,11 @@ pub(super) fn field(text: &str, name: &str) -> Result<u64> {
     Ok(number.parse::<u64>()? * 1024)
 }
 
-/// CPU time of a process's threads that live, as the scheduler counts it.
+/// CPU time of a process's living threads, as the scheduler counts it.
 pub(super) fn cpu_time(process: u32) -> Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end meanwhile.
+        // A thread may end at any time.
         if let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) {
             let time = text.split_whitespace().next();
             sum += time.context("a thread's CPU time")?.parse::<u64>()?;
@@ -51,11 +51,11 @@ pub(super) fn cpu_time(process: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// How often the threads of a process that live have gone to sleep.
+/// Number of times that the living threads of a process have gone to sleep.
 pub(super) fn wakeups(process: u32) -> Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end meanwhile.
+        // A thread may end at any time.
         if let Ok(text) = fs::read_to_string(thread?.path().join("status")) {
             let line = text
                 .lines()

@@ -1,4 +1,4 @@
-//! What the agent takes while nothing is asked of it: memory, CPU at rest and while flows expire.
+//! Cost of the agent without requests: memory, CPU at rest and while flows expire.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use super::scene::{Scene, Size};
 use super::{memory, process, rest};
 use crate::report::{Row, Unit};
 
-/// What the agent may have resident, in mebibytes.
+/// Target for the agent's resident memory, in mebibytes.
 const RESIDENT: f64 = 20.0;
-/// What the maps may take with all IPv4 flows in use, in mebibytes.
+/// Target for the maps' memory with all IPv4 flows in use, in mebibytes.
 const FLOWS: f64 = 64.0;
 /// Packets a second of each stream while memory is read.
 const RATE: u64 = 1000;
-/// The time that traffic runs before.
+/// Duration of traffic before memory is read.
 const TRAFFIC: Duration = Duration::from_secs(2);
-/// Beyond the lifetime of a UDP flow that nobody answered, which is 30 seconds.
+/// Longer than the lifetime of a UDP flow without answers, which is 30 seconds.
 const IDLE: Duration = Duration::from_secs(40);
 /// The default capacity of the map.
 const CAPACITY: u32 = datapath_common::abi::DEFAULT_FLOWS_V4;
-/// Entries of the map that traffic may have taken.
+/// Entries of the map that traffic may use.
 const OTHERS: u32 = 64;
 /// The time that flows may take to expire: a sweep is due every ten seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -42,7 +42,7 @@ pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Memory while pods speak with the VPC and with the world.
+/// Memory while pods communicate with the VPC and with the world.
 fn with_traffic(scene: &Scene) -> Result<Vec<Row>> {
     let fabric = &scene.fabric;
     let mut streams = Vec::new();
@@ -78,13 +78,13 @@ fn with_traffic(scene: &Scene) -> Result<Vec<Row>> {
     ])
 }
 
-/// Fills the map of flows while the agent sleeps, reads how much that takes, and watches most of them
-/// expire. `rest` is the share of a CPU that the agent takes anyway.
+/// Fills the map of flows while the agent is stopped, reads the memory for that, and waits until
+/// most of them have expired. `rest` is the share of a CPU that the agent needs anyway.
 fn expiring(scene: &Scene, size: &Size, rest: f64) -> Result<Vec<Row>> {
     let agent = scene.agent()?;
     let pid = Pid::from_raw(i32::try_from(agent)?);
     let mut flows = Flows::open(scene)?;
-    // A fresh flow tells the time.
+    // The entry of a fresh flow shows the current time.
     let site = scene.fabric.world()?.at(Site::Internet, Family::V4);
     let from = scene.pods[0].at(Family::V4);
     Stream::start(from, site, RATE, "udp")?.finish()?;

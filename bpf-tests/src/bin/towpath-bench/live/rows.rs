@@ -1,4 +1,4 @@
-//! Which figures are told, under which names, with which targets.
+//! Rows of the live figures, their names, and their targets.
 
 use bpf_tests::live::operation::Operation;
 use bpf_tests::live::rounds::Samples;
@@ -9,9 +9,9 @@ use bpf_tests::live::stats::Summary;
 use crate::options::Group;
 use crate::report::{Row, Unit};
 
-/// What a live figure may be over the floor's.
+/// Target for the ratio of a live figure to the floor's.
 const OVER_FLOOR: f64 = 1.08;
-/// Percent that a live figure may grow by.
+/// Target for the growth of a live figure, in percent.
 const GROWTH: f64 = 5.0;
 
 fn ours(service_nat: bool, traffic: Traffic) -> Way {
@@ -28,7 +28,7 @@ fn word(traffic: Traffic) -> &'static str {
     }
 }
 
-/// What masqueraded traffic may cost over what it costs with the VPC CNI's rules.
+/// Target for the ratio of masqueraded traffic's cost to its cost with the VPC CNI's rules.
 fn over_vpc_cni(operation: Operation, pods: usize) -> Option<f64> {
     match (operation, pods) {
         (Operation::UdpOneWay, 1) => Some(0.70),
@@ -41,7 +41,7 @@ fn over_vpc_cni(operation: Operation, pods: usize) -> Option<f64> {
     }
 }
 
-/// Writes rows down.
+/// Collects rows.
 struct Rows<'a, K> {
     group: Group,
     samples: &'a Samples<K>,
@@ -88,7 +88,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
             rows.ratio(name, (way, Way::Floor), operation, None);
         }
     }
-    // The targets are for nodes without service NAT, as everything is that they are compared with.
+    // The targets are for nodes without service NAT, like everything that they are compared with.
     for (service_nat, suffix, target) in [
         (false, "", Some(OVER_FLOOR)),
         (true, ", service NAT on", None),
@@ -119,9 +119,8 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
                 rows.ratio(&name, of, operation, target);
             }
         }
-        // The same with service NAT, and what no datapath is better than, which translates nothing, or
-        // nothing but addresses; and what a process on the node costs, which has no pod's network at all. Only
-        // where there is a target.
+        // Ways to compare with the VPC CNI, for operations with a target. They are service NAT, the
+        // floors that do less than any datapath, and a process on the node without a pod's network.
         for (name, way) in [
             (
                 "masqueraded, service NAT on",
@@ -157,7 +156,7 @@ fn of_pods(pods: usize) -> String {
     }
 }
 
-/// What stands before the name of an operation, and whether there is a target.
+/// Name of a growth for rows, and the target of the rows, if any.
 fn grown(growth: Growth, largest: usize) -> Option<(String, Option<f64>)> {
     match growth {
         Growth::None => None,
