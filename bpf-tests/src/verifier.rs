@@ -1,7 +1,7 @@
-//! What the kernel's verifier says of the programs that it lets pass.
+//! Statistics of the kernel's verifier for programs that it accepts.
 //!
-//! aya shows the verifier's log of refused programs only. Here the programs are handed to the
-//! kernel as aya does it, once each, and the statistics of the log are kept.
+//! aya shows the verifier's log of refused programs only. This module loads each program once, as
+//! aya does, and keeps the statistics of the log.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -16,19 +16,19 @@ use loader::bpf::{DatapathMode, DatapathSettings, Globals, loader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
 
-/// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a few lines of figures, and nothing else.
+/// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a log of a few lines of figures.
 const STATISTICS: u32 = 4;
 /// Room for the figures, and for the first words of a refusal.
 const LOG_SIZE: usize = 64 * 1024;
 
-/// What it took to verify a program.
+/// Cost of verifying a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// Instructions that the verifier walked.
     pub verified_instructions: u64,
-    /// States of registers and stack that it kept, over all.
+    /// States of registers and stack that it kept, in total.
     pub total_states: u64,
-    /// The most that it kept at one time.
+    /// The most states that it kept at one time.
     pub peak_states: u64,
     /// The time that it took, in microseconds.
     pub microseconds: u64,
@@ -52,7 +52,7 @@ impl Cost {
     }
 }
 
-/// The settings with which there is the most to verify: what one turns off, the verifier leaves out.
+/// The settings with the most code to verify: the verifier skips code that a setting turns off.
 fn settings() -> DatapathSettings {
     DatapathSettings {
         masquerade_v6: true,
@@ -61,13 +61,12 @@ fn settings() -> DatapathSettings {
     }
 }
 
-/// Has the kernel verify every program of an object, with all of their code in use.
+/// Makes the kernel verify every program of an object, with all of their code in use.
 ///
 /// # Errors
 /// Without root; when the kernel refuses a program: the error holds the verifier's log.
 pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
-    // Kernels before 5.11 count programs as locked memory. Elsewhere it does not matter whether the
-    // limit can be lifted.
+    // Kernels before 5.11 count programs as locked memory. On others a failure does not matter.
     let _lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let globals = Globals::new(&settings(), loader::bpf::jiffies_per_second()?);
     let mut loader = loader();
@@ -91,8 +90,8 @@ pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
     Ok(costs)
 }
 
-/// Hands the object's types to the kernel: by them it knows which functions are global, and those
-/// it verifies by themselves.
+/// Loads the object's types into the kernel. By them it recognises global functions, which it
+/// verifies separately.
 fn load_types(object: &mut Object) -> Result<Option<OwnedFd>> {
     let Some(features) = aya::features().btf() else {
         return Ok(None);
@@ -129,7 +128,7 @@ fn link(object: &mut Object, maps: &Ebpf) -> Result<()> {
     Ok(())
 }
 
-/// Descriptor of a map; none of a type that we do not use.
+/// Descriptor of a map; `None` for a type that we do not use.
 fn descriptor(map: &Map) -> Option<RawFd> {
     match map {
         Map::Array(map)
@@ -169,13 +168,14 @@ fn load(function: &Function, object: &Object, types: Option<BorrowedFd<'_>>) -> 
     Cost::parse(log).with_context(|| format!("the verifier's statistics are unknown: {log}"))
 }
 
-/// An attribute of bpf(2) that asks for nothing yet.
+/// An attribute of bpf(2) with all fields zero.
 fn empty() -> bpf_attr {
     // SAFETY: every part of it is plain numbers, for which zeros are valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// Calls bpf(2) for a new descriptor. The caller keeps alive what the attribute points to.
+/// Calls bpf(2) for a new descriptor. The caller keeps alive the buffers that the attribute points
+/// to.
 fn bpf(command: bpf_cmd, attribute: &mut bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: the attribute is whole and live, and callers fill it from live buffers.
     let result = unsafe {
@@ -187,7 +187,7 @@ fn bpf(command: bpf_cmd, attribute: &mut bpf_attr) -> io::Result<OwnedFd> {
         )
     };
     match RawFd::try_from(result) {
-        // SAFETY: the commands that are used here return a descriptor that nobody else has.
+        // SAFETY: the commands that are used here return a new descriptor, which nothing else owns.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _error => Err(io::Error::last_os_error()),
     }

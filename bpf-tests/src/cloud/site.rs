@@ -18,7 +18,7 @@ use crate::fabric::layout::Eni;
 use crate::fabric::{Fabric, Instance, Netns};
 use crate::kubernetes::{ApiServer, read_manifest};
 
-/// A deadline for what takes seconds.
+/// A deadline for events that take seconds.
 const SOON: Duration = Duration::from_mins(1);
 /// The account of the operator.
 const ACCOUNT: (&str, &str) = ("kube-system", "towpath-operator");
@@ -28,14 +28,14 @@ const ACCOUNT: (&str, &str) = ("kube-system", "towpath-operator");
 pub struct SiteSpec {
     /// The type of its instances.
     pub kind: &'static str,
-    /// How the cloud behaves, as a world document has it.
+    /// Behaviour of the cloud, as in a world document.
     pub settings: Value,
     /// Settings of the operator.
     pub operator: Value,
 }
 
 impl Default for SiteSpec {
-    /// Instances of four ENIs with fifteen addresses each, and an EC2 that is a little late.
+    /// Instances of four ENIs with fifteen addresses each, and an EC2 with small delays.
     fn default() -> Self {
         Self {
             kind: "m5.xlarge",
@@ -53,7 +53,7 @@ pub struct Site {
     pub cloud: Fake,
     spec: SiteSpec,
     driver: Arc<Mutex<Driver>>,
-    /// The instance of each node, and which of its successors it is.
+    /// The instance of each node, and the number of its predecessors.
     instances: BTreeMap<u8, (u8, Instance)>,
     operator: Option<Operator>,
     served: Option<Served>,
@@ -61,7 +61,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A cloud that nobody serves yet, with instances for so many nodes.
+    /// A cloud that is not served yet, with instances for a number of nodes.
     ///
     /// # Errors
     /// When the cloud refuses one.
@@ -123,7 +123,7 @@ impl Site {
         found.with_context(|| format!("node {node} has no instance"))
     }
 
-    /// Has the cloud's ENIs appear in a node of the fabric.
+    /// Makes the cloud's ENIs appear in a node of the fabric.
     ///
     /// # Errors
     /// When the node has no instance.
@@ -138,7 +138,7 @@ impl Site {
         lock(&self.driver).enis(node)
     }
 
-    /// Calls the cloud as somebody else than the operator.
+    /// Calls the cloud as a client other than the operator.
     ///
     /// # Errors
     /// When the cloud refuses.
@@ -162,12 +162,12 @@ impl Site {
         Ok(())
     }
 
-    /// Serves the cloud no more: EC2 is away.
+    /// Stops serving the cloud: EC2 is unreachable.
     pub fn hide(&mut self) {
         self.served = None;
     }
 
-    /// Starts the operator with the rights of its manifests, beside an API server.
+    /// Starts the operator with the rights of its manifests, for an API server.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -202,11 +202,11 @@ impl Site {
             .unwrap_or_default()
     }
 
-    /// Ends operator and cloud: each effect was carried out, no ENI that is gone sent a foreign packet,
-    /// and the cloud is consistent.
+    /// Ends operator and cloud, and checks three things: each effect was carried out, no removed
+    /// ENI sent a foreign packet, and the cloud is consistent.
     ///
     /// # Errors
-    /// When it was not so.
+    /// When a check fails.
     pub fn finish(mut self) -> Result<()> {
         self.operator = None;
         self.served = None;

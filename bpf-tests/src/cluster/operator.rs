@@ -1,6 +1,6 @@
-//! A stand-in for the operator: it writes the ENIs that the fabric has into each node's object, as soon
-//! as the object is there, and whenever they are missing from it. It gives blocks of a plain pool, too,
-//! where a node asks for them.
+//! A stand-in for the operator. It writes the fabric's ENIs into each node's object as soon as the
+//! object exists, and whenever they are missing from it. It also gives blocks of a plain pool to
+//! nodes that request them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::blocks;
 use crate::fabric::{Fabric, Netns};
 use crate::kubernetes::{ApiServer, Caller, User};
 
-/// How often it looks.
+/// Period of its checks.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// The stand-in, running. Dropping it ends it.
@@ -26,11 +26,11 @@ pub struct Operator {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A node, and what its object's status is to say.
+/// A node, and the status for its object.
 struct Node {
     path: String,
     status: Value,
-    /// The node among the others, and how many times it got blocks.
+    /// Index of the node, and number of times that it got blocks.
     number: usize,
     given: usize,
 }
@@ -53,7 +53,7 @@ impl Operator {
             let api = Caller::new(&netns, url, &certificate, &User::Admin.token());
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 for node in &mut nodes {
-                    // The server may be away, or the object: there is a next time.
+                    // The server or the object may be missing: the next period tries again.
                     let _later = node.serve(&api, gives.load(Ordering::SeqCst));
                 }
             }
@@ -65,7 +65,7 @@ impl Operator {
         })
     }
 
-    /// Has it give blocks of the plain pool, as it does from its start, or none.
+    /// Makes it give blocks of the plain pool, as it does by default, or none.
     pub fn give_blocks(&self, gives: bool) {
         self.gives_blocks.store(gives, Ordering::SeqCst);
     }
@@ -87,7 +87,7 @@ impl Node {
 }
 
 impl Node {
-    /// Gives what is missing, on condition that the node has not written since.
+    /// Gives missing blocks, on condition that the node has not written since.
     fn give(&mut self, api: &Caller<'_>, node: &Value) -> Result<()> {
         let Some(allocated) = blocks::next(node, self.number, &mut self.given) else {
             return Ok(());
@@ -104,7 +104,7 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been printed.
+            // A panic of the thread has been printed.
             let _ended = thread.join();
         }
     }

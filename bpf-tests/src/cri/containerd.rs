@@ -18,24 +18,24 @@ use super::{IMAGE, Image};
 use crate::fabric::eventually::eventually;
 use crate::fabric::{Fabric, Netns, command, reboot, record};
 
-/// The time that containerd may take to start, and to know its image.
+/// The time that containerd may take to start, and to import its image.
 const START: Duration = Duration::from_secs(30);
 
-/// What a bed is to be like.
+/// Properties of a bed.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// The release of containerd.
     pub containerd: Containerd,
     /// The release of the reference plugins.
     pub plugins: Plugins,
-    /// CNI plugins beside them.
+    /// More CNI plugins.
     pub own_plugins: Vec<PathBuf>,
-    /// CNI networks: configuration lists by the runtime handler whose pods get them. `runc` is what
-    /// pods without a handler have. Null: there is none yet.
+    /// CNI networks: configuration lists by the runtime handler whose pods get them. Pods without a
+    /// handler get that of `runc`. Null: there is no list yet.
     pub networks: &'a [(&'a str, Value)],
 }
 
-/// A containerd that runs. Dropping it ends it; what it leaves goes with the fabric.
+/// A running containerd. Dropping it ends it; its remains go with the fabric.
 #[derive(Debug)]
 pub struct Bed {
     /// The client.
@@ -57,9 +57,9 @@ impl Bed {
         Self::start_in(fabric, setup, shared)
     }
 
-    /// Starts one for a kubelet: plugins, networks, namespaces and the agent's files are where
-    /// distributions and our manifests have them. What lies there is below the fabric's folder. There is
-    /// no network yet.
+    /// Starts one for a kubelet: plugins, networks, namespaces and the agent's files have the paths
+    /// of distributions and of our manifests. The files themselves are below the fabric's folder.
+    /// There is no network yet.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -125,7 +125,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Ends it, as a crash does; pods go on.
+    /// Ends it, as a crash does; pods continue to run.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended by itself.
@@ -158,7 +158,7 @@ impl Bed {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // The terminal's Ctrl-C is for who owns the fabric.
+            // Ctrl-C of the terminal is for the owner of the fabric.
             .process_group(0);
         let child = self.child.insert(private::spawn(&self.shared, &mut start)?);
         let (mut ended, cri) = (None, &self.cri);
@@ -176,8 +176,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Loses what a reboot of the machine loses; the processes of pods are gone already. What lies on
-    /// disk stays.
+    /// Removes everything that a reboot of the machine removes; the processes of pods must be gone.
+    /// Files on disk stay.
     ///
     /// # Errors
     /// When something cannot be removed.
@@ -197,7 +197,7 @@ impl Bed {
         reboot::empty(&[&state, &containerd, &cni, &netns, &runc])
     }
 
-    /// Gives it the images of an archive.
+    /// Imports the images of an archive.
     ///
     /// # Errors
     /// When it refuses.
@@ -217,7 +217,7 @@ impl Bed {
         self.folder.join("socket")
     }
 
-    /// What the containers of a kubelet's pods wrote.
+    /// Logs of the containers of a kubelet's pods.
     #[must_use]
     pub fn logs_of_pods(&self) -> String {
         let mut find = Command::new("find");
@@ -232,7 +232,7 @@ impl Bed {
         logs
     }
 
-    /// The network namespace that a pod's details name, where the whole machine has it.
+    /// The network namespace that a pod's details name, at its path on the machine.
     #[must_use]
     pub fn namespace(&self, named: &Path) -> PathBuf {
         match named.file_name() {
@@ -243,7 +243,7 @@ impl Bed {
         }
     }
 
-    /// Starts a program that sees what containerd sees.
+    /// Starts a program in containerd's mount namespace.
     pub(crate) fn spawn_beside(&self, command: &mut Command) -> Result<Child> {
         private::spawn(&self.shared, command)
     }
@@ -253,7 +253,7 @@ impl Bed {
         self.folder.join(name)
     }
 
-    /// What containerd wrote.
+    /// The log of containerd.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_else(|error| error.to_string())
@@ -284,11 +284,11 @@ impl Drop for Bed {
     }
 }
 
-/// Where runtimes have network namespaces.
+/// The folder of runtimes' network namespaces.
 const NAMESPACES: &str = "/run/netns";
-/// The settings of the runtime's interface.
+/// The section of the CRI plugin.
 const CRI: &str = "plugins.\"io.containerd.grpc.v1.cri\"";
-/// The runtime handler of pods that ask for none.
+/// The runtime handler of pods without one.
 const DEFAULT_HANDLER: &str = "runc";
 
 /// The folder of a handler's network configuration.
@@ -296,7 +296,8 @@ fn networks(folder: &Path, handler: &str) -> PathBuf {
     folder.join("cni/net.d").join(handler)
 }
 
-/// containerd's settings: everything below a folder, and nothing that a plain test machine lacks.
+/// containerd's settings: everything below a folder, without features that a plain test machine
+/// lacks.
 fn configuration<'a>(
     folder: &Path,
     own_namespaces: bool,
@@ -304,7 +305,7 @@ fn configuration<'a>(
 ) -> Result<String> {
     let mut text = String::new();
     let place = |name: &str| serde_json::to_string(&folder.join(name));
-    // What JSON writes as a string, TOML reads as one.
+    // TOML reads a JSON string as one.
     write!(
         text,
         "version = 2\n\

@@ -1,4 +1,4 @@
-//! The fabric beyond its VPC: the world, who may go there untranslated, the pool that does.
+//! The fabric beyond its VPC: the world, sources that may go there untranslated, and their pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use super::record::Record;
 use super::world::{Link, World};
 use super::{Fabric, document, gateway, source_check};
 
-/// Where the agent finds the documents of pools.
+/// The folder of the pools' documents.
 pub(super) fn pools_folder(record: &Record) -> PathBuf {
     record.folder().join("pools")
 }
@@ -37,8 +37,8 @@ impl Fabric {
         self.world()?.set_mtu(&self.vpc.router, link, mtu)
     }
 
-    /// Has the VPC's gateways let sources out untranslated, as a peering or a public address of a
-    /// pod does. What they counted of this node is forgotten.
+    /// Makes the VPC's gateways let sources out untranslated, as a peering or a public address of a
+    /// pod does. Their counts of this node are reset.
     ///
     /// # Errors
     /// When nft refuses.
@@ -50,7 +50,8 @@ impl Fabric {
         self.guard()
     }
 
-    /// The same for one source and one destination of its family.
+    /// Makes the VPC's gateways let one source out untranslated, towards one destination of its
+    /// family.
     ///
     /// # Errors
     /// When nft refuses.
@@ -59,7 +60,7 @@ impl Fabric {
         self.guard()
     }
 
-    /// Takes back what [`Self::allow_untranslated`] allowed. What was counted is forgotten.
+    /// Reverts [`Self::allow_untranslated`]. All counts are reset.
     ///
     /// # Errors
     /// When nft refuses.
@@ -114,20 +115,20 @@ impl Fabric {
         let folder = pools_folder(&self.record);
         fs::create_dir_all(&folder)?;
         let text = serde_json::to_string_pretty(&document::pool(name, skips))?;
-        // Whoever follows the folder sees whole documents only.
+        // Readers of the folder only see whole documents.
         let new = self.file("pool.new");
         fs::write(&new, text)?;
         fs::rename(new, folder.join(format!("{name}.yaml")))?;
         Ok(())
     }
 
-    /// A file of the fabric's folder, for a setting that names one.
+    /// A path in the fabric's folder, for a setting that names a file.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.record.folder().join(name)
     }
 
-    /// The cgroup that goes with the fabric, with all that runs in it.
+    /// The cgroup that is removed with the fabric, with all of its processes.
     #[must_use]
     pub fn cgroup(&self) -> String {
         self.record.cgroup()
@@ -141,9 +142,8 @@ impl Fabric {
         super::cgroup::make(&self.cgroup())
     }
 
-    /// Gives an ENI another primary address in the VPC; the document and the device are not
-    /// changed. The VPC takes and delivers packets of the one before until
-    /// [`Self::retire_addresses`].
+    /// Changes an ENI's primary address in the VPC, but not in the document and on the device. The
+    /// VPC accepts and delivers packets of the former one until [`Self::retire_addresses`].
     ///
     /// # Errors
     /// When the router refuses.
@@ -151,7 +151,7 @@ impl Fabric {
         self.change_eni(number, |eni| eni.renumber(address))
     }
 
-    /// Has the VPC know an ENI by its present primary addresses alone.
+    /// Removes an ENI's former primary addresses from the VPC.
     ///
     /// # Errors
     /// When the router refuses.
@@ -171,7 +171,7 @@ impl Fabric {
         }
     }
 
-    /// Publishes the document with a change to it.
+    /// Publishes a changed document.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,4 +1,4 @@
-//! What a test asks of a fabric.
+//! Specification of a fabric.
 
 use anyhow::Result;
 use datapath_common::mark::MarkLayout;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::layout::{Addressing, Eni};
 use super::vpc::MTU_JUMBO;
 
-/// An instance of a cloud that a node is.
+/// A cloud's instance that acts as a node.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// Its id.
@@ -18,12 +18,12 @@ pub struct Instance {
     pub primary: Eni,
 }
 
-/// What a fabric is to be like.
+/// Properties of a fabric.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// ENIs that the document lists; the first is the primary.
     pub enis: u8,
-    /// How they get addresses for pods.
+    /// Form of the ENIs' addresses for pods.
     pub addressing: Addressing,
     /// MTU of all links.
     pub mtu: u32,
@@ -33,17 +33,17 @@ pub struct Spec {
     pub late: Vec<u8>,
     /// True if all secondary ENIs are in one subnet.
     pub shared_subnet: bool,
-    /// True if there is a world beyond the VPC, with gateways that count what is not translated.
-    /// Then every ENI has an IPv6 address, each has addresses of a second pool, and the agent
-    /// masquerades both families.
+    /// True if there is a world beyond the VPC, with gateways that count untranslated packets. Then
+    /// every ENI has an IPv6 address and addresses of a second pool, and the agent masquerades both
+    /// families.
     pub world: bool,
     /// The ENIs whose subnets have no IPv4.
     pub v6_only: Vec<u8>,
-    /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
-    /// them, and the agent gets this very text.
+    /// A node document, which the agent gets verbatim. It determines the ENIs, whatever the other
+    /// fields are.
     pub document: Option<String>,
-    /// The instance of a cloud that the node is: it has the instance's primary ENI, and the cloud
-    /// attaches all others.
+    /// The cloud's instance that acts as the node. The node has the instance's primary ENI, and the
+    /// cloud attaches all others.
     pub instance: Option<Instance>,
 }
 
@@ -72,7 +72,7 @@ impl Spec {
         (0..self.enis).map(eni).collect()
     }
 
-    /// A node with a world beyond the VPC, and settings of the agent beside those for it.
+    /// A node with a world beyond the VPC, and settings of the agent in addition to those for it.
     #[must_use]
     pub fn with_world(settings: Value) -> Self {
         Self {

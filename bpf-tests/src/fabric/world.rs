@@ -6,7 +6,7 @@
 //!                └─ metadata: instance metadata
 //! ```
 //!
-//! Both note the sources that they see.
+//! Both record the sources that they see.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,21 +17,21 @@ use ipam::Family;
 use super::netns::Netns;
 use super::{Place, command, source_check};
 
-/// What the metadata service answers with, as it leaves it: the VPC's router takes one, and 1
+/// TTL of the metadata service's answers when they leave it: the VPC's router takes one hop, and 1
 /// reaches the node (AWS, "Configure the instance metadata options": the default hop limit).
 const METADATA_TTL: u8 = 2;
 
-/// Somewhere outside of the VPC.
+/// A destination outside of the VPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
     /// A server with addresses that no list of exemptions has.
     Internet,
-    /// The same server by addresses of documentation (RFC 5737, RFC 3849); ip-masq-agent's standard
+    /// That server by addresses of documentation (RFC 5737, RFC 3849); ip-masq-agent's standard
     /// list exempts the IPv4 one.
     Listed,
     /// The instance metadata service.
     Metadata,
-    /// A link-local service that is no metadata service: the address of AWS's time server. The
+    /// A link-local service other than the metadata service: the address of AWS's time server. The
     /// server on the Internet answers for it.
     Time,
 }
@@ -54,7 +54,7 @@ impl Site {
     }
 }
 
-/// A link of the way to the Internet.
+/// A link on the way to the Internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Between the VPC's router and the path's.
@@ -99,7 +99,7 @@ impl World {
             server: Netns::create(&format!("{prefix}-world"))?,
             metadata: Netns::create(&format!("{prefix}-metadata"))?,
         };
-        // While a link-local address is looked for elsewhere, nobody asks for neighbours with it.
+        // Duplicate address detection of a link-local address would block neighbour discovery.
         for netns in [&world.path, &world.server, &world.metadata] {
             netns.sysctls(&[("ipv6/conf/default/accept_dad", "0")])?;
         }
@@ -131,7 +131,7 @@ impl World {
                 // Writing to a string cannot fail.
                 let _infallible = writeln!(by_path, "route add {address}/{length} via {}", far.1);
                 let _infallible = writeln!(by_server, "addr add {address}/{length} dev lo");
-                // Not every one lies where the default route leads to.
+                // Some sites are not behind the default route.
                 router.ip(&format!("route add {address}/{length} via {}", near.1))?;
             }
             let _infallible = writeln!(by_path, "route add default via {}", near.0);
@@ -198,8 +198,8 @@ impl World {
         Ok(())
     }
 
-    /// The packets that have reached the server or the metadata service since they were forgotten,
-    /// whichever a site is of.
+    /// The packets that have reached the server or the metadata service of a site since the last
+    /// reset.
     ///
     /// # Errors
     /// When nft fails or answers something unknown.
@@ -207,8 +207,8 @@ impl World {
         source_check::elements(self.netns(site), "seen_", |_| Some(0))
     }
 
-    /// The sources that a site has seen packets from since they were forgotten, for one of its
-    /// addresses and an IP protocol.
+    /// The sources that a site has seen packets from since the last reset, for one of its addresses
+    /// and an IP protocol.
     ///
     /// # Errors
     /// As [`Self::arrived`].
@@ -256,7 +256,7 @@ fn connect(near: (&Netns, &str), far: (&Netns, &str), ends: [Ends; 2], mtu: u32)
     far.ip(&far_batch)
 }
 
-/// Has a namespace note who sends to it, its neighbours' questions for its MAC aside.
+/// Makes a namespace record the sources of its packets, except neighbour discovery.
 fn witness(netns: &Netns) -> Result<()> {
     let mut text = "table inet witness {\n".to_owned();
     let mut rules = String::new();

@@ -1,5 +1,5 @@
-//! What is remembered when a batch begins: flows of every kind that no packet of the batch has
-//! opened, and what is left over of others. The maps and the model get the same.
+//! State at the beginning of a batch: flows of every kind that no packet of the batch has opened,
+//! and remains of others. The maps and the model get the same.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,10 +25,10 @@ use crate::testrun::Programs;
 /// Jiffies that are long ago: far more than any lifetime.
 pub(super) const LONG_AGO: u64 = 10_000_000;
 
-/// The identity of a former pod with an address is the present one's with this bit.
+/// Bit that distinguishes the identity of an address's former pod from that of the present one.
 pub(super) const FORMER: u32 = 1 << 20;
 
-/// Plants flows and more.
+/// Plants flows and other state.
 pub(super) struct Planter<'a> {
     pub(super) world: &'a World,
     pub(super) tables: &'a Tables,
@@ -38,7 +38,7 @@ pub(super) struct Planter<'a> {
     pub(super) now: u64,
 }
 
-/// The key of a flow, as the map has it.
+/// The key of a flow in the map.
 pub(super) fn flow_key(outside: &Outside) -> FlowKey {
     FlowKey::new(
         outside.eni,
@@ -49,7 +49,7 @@ pub(super) fn flow_key(outside: &Outside) -> FlowKey {
     )
 }
 
-/// A tuple, as the maps have it.
+/// A tuple in the maps' form.
 pub(super) fn pod_tuple(inside: &Inside) -> PodTuple {
     PodTuple::new(
         inside.protocol,
@@ -61,7 +61,7 @@ pub(super) fn pod_tuple(inside: &Inside) -> PodTuple {
 }
 
 impl Planter<'_> {
-    /// Plants everything.
+    /// Plants all state.
     pub(super) fn plant(mut self, programs: &Programs) -> Result<State> {
         let control = NatControl {
             may_be_exempt: self.world.settings.lookups.exempt.into(),
@@ -117,7 +117,7 @@ impl Planter<'_> {
         }
     }
 
-    /// Whose a flow is: the pod's, or a former pod's with its address.
+    /// Identity of a flow's endpoint: the pod, or a former pod with its address.
     fn endpoint(&mut self, identity: u32) -> u32 {
         if once_in(self.random, 6) {
             identity | FORMER
@@ -126,8 +126,9 @@ impl Planter<'_> {
         }
     }
 
-    /// A flow: at its first port, which is its own, or anywhere else with a note; at the ENI of its
-    /// owner or at the primary. Where nobody looks elsewhere, all without a note are where policy has them.
+    /// A flow by the owner ENI or by the primary one, at its own port, or at another one with an
+    /// entry for it. If the programs look only at the policy's ENI, flows at their own port are
+    /// there.
     fn flow(&mut self) -> Result<()> {
         let by_host = once_in(self.random, 5).then(|| pick(self.random, &ENIS).0);
         let inside = self.inside(by_host);
@@ -172,7 +173,7 @@ impl Planter<'_> {
         let is_taken = insides.any(|(_, of)| *of == inside)
             || self.state.flows.contains_key(&outside)
             || self.state.flows.len() + 4 > world.settings.flow_capacity;
-        // A protocol whose port stays has no flow with another one.
+        // A protocol that keeps its port has no flow with another one.
         if is_taken || (inside.protocol == crate::model::parse::SCTP && !keeps) {
             return Ok(());
         }
@@ -211,7 +212,7 @@ impl Planter<'_> {
         Ok(())
     }
 
-    /// A note of a flow that is no more.
+    /// An entry of a flow that no longer exists.
     fn stale_note(&mut self) -> Result<()> {
         let inside = self.inside(None);
         let mut insides = self.state.by_inside.keys();
@@ -276,7 +277,7 @@ impl Planter<'_> {
         let tuple = pod_tuple(&inside);
         let noted = flow.noted;
         let ago = |is_long| self.now - if is_long { LONG_AGO } else { 0 };
-        // What the value is made with says when it was made.
+        // The first time in the value becomes the time of its creation.
         let mut value = Note::new(&tuple, ago(flow.old), noted.endpoint, noted.out);
         value.last_seen = ago(flow.idle);
         value.progress_in = noted.inward;
@@ -314,7 +315,7 @@ impl Planter<'_> {
         self.put_datagram(datagram, &value, (!is_old).then_some(told))
     }
 
-    /// An ICMP error in pieces about a flow, of which the first one has passed.
+    /// A fragmented ICMP error about a flow, whose first fragment has passed.
     fn error_in_pieces(&mut self) -> Result<()> {
         let flows: Vec<Outside> = self.state.flows.keys().copied().collect();
         if flows.is_empty() {
@@ -349,7 +350,7 @@ impl Planter<'_> {
         Ok(())
     }
 
-    /// What each endpoint has, and for some nearly all that it may have.
+    /// Quotas of all endpoints: the flows that each has, and nearly the limit for some.
     fn quotas(&mut self) -> Result<()> {
         let pods = self
             .world
@@ -387,7 +388,7 @@ impl Planter<'_> {
     }
 }
 
-/// The key of a datagram, as the map has it.
+/// The key of a datagram in the map.
 pub(super) fn datagram_key(datagram: &state::Datagram) -> DatagramKey {
     let is_v4 = datagram.source.is_ipv4();
     let id = match u16::try_from(datagram.id) {

@@ -1,22 +1,22 @@
-//! What a run has cost.
+//! Cost of a run.
 
 use std::collections::BTreeMap;
 
 use super::helper::Helper;
 use super::lines::Origin;
 
-/// What a program executed on one packet.
+/// Cost of a program for one packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Instructions, of those that the verifier leaves. Each helper's own are not among them.
+    /// Instructions that the verifier leaves, without those of helpers.
     pub instructions: u64,
-    /// Jumps taken among them. What comes behind one a processor that has not met it lately waits for.
+    /// Jumps that were taken. A processor that has not executed one recently stalls after it.
     pub jumps: u64,
     /// Calls of each helper, by its name.
     pub helpers: BTreeMap<&'static str, u64>,
     /// Look-ups in each map, by its name; they are calls of a helper, too.
     pub lookups: BTreeMap<String, u64>,
-    /// The same instructions by where they come from.
+    /// Instructions by their origin.
     pub profile: BTreeMap<Origin, u64>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// For a program of so many slots.
+    /// A tally for a program of this many slots.
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots: vec![0; slots],
@@ -56,7 +56,7 @@ impl Tally {
         *self.lookups.entry(map.to_owned()).or_default() += 1;
     }
 
-    /// The result; `origin` says where a slot comes from.
+    /// The result; `origin` gives the origin of a slot.
     pub(super) fn finish(self, origin: impl Fn(usize) -> Origin) -> Cost {
         let mut profile = BTreeMap::new();
         for (slot, count) in self

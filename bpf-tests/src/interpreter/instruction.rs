@@ -8,21 +8,21 @@ use super::memory;
 
 /// Number of registers; the last one points to the end of the frame.
 pub(super) const REGISTERS: usize = 11;
-/// The register of what a function answers.
+/// The register of a function's result.
 pub(super) const ANSWER: usize = 0;
 /// The register that points to the end of the frame.
 pub(super) const FRAME: usize = 10;
 /// Registers that a call changes.
 pub(super) const SCRATCH: std::ops::RangeInclusive<usize> = 0..=5;
 
-/// Where the second operand comes from.
+/// Source of the second operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     Register(usize),
     Value(u64),
 }
 
-/// What is computed.
+/// Arithmetic operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Alu {
     Add,
@@ -38,13 +38,13 @@ pub(super) enum Alu {
     Xor,
     Move,
     ShiftSigned,
-    /// The lower bytes, this many, as they stand in a packet.
+    /// The lower bytes, this many, in big-endian order.
     ToBig(u8),
-    /// The lower bytes, this many, as they stand in memory of the other kind of machine.
+    /// The lower bytes, this many, in little-endian order.
     ToLittle(u8),
 }
 
-/// When a jump is made.
+/// Condition of a jump.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition {
     Equal,
@@ -60,7 +60,7 @@ pub(super) enum Condition {
     SignedAtMost,
 }
 
-/// What is done to memory in one step.
+/// Atomic operation on memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Atomic {
     Add,
@@ -71,7 +71,7 @@ pub(super) enum Atomic {
     CompareExchange,
 }
 
-/// An instruction. Jumps name the slot that they lead to.
+/// An instruction. Jumps have the slot that they lead to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Instruction {
     Alu {
@@ -218,8 +218,8 @@ fn one(slot: usize, raw: bpf_insn, next: Option<bpf_insn>) -> Result<Instruction
     })
 }
 
-/// What a constant's two immediates mean, by its source register: a number, a map, or the value of one
-/// (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`).
+/// Value of a constant's two immediates, by its source register: a number, a map, or an address in
+/// a map's value (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`).
 fn constant(source: usize, first: i32, second: i32) -> Result<u64> {
     let (first, second) = (first.cast_unsigned(), second.cast_unsigned());
     Ok(match source {

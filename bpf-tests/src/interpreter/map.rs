@@ -1,5 +1,5 @@
-//! Maps in memory. A value stays where it is while the map lives, so that a program's pointer to it
-//! does.
+//! Maps in memory. A value keeps its place while the map lives, so that a program's pointer to it
+//! stays valid.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use aya_obj::generated::bpf_map_type;
 
 use crate::testrun::snapshot::Snapshot;
 
-/// What a helper answers when it refuses: numbers of `include/uapi/asm-generic/errno-base.h`.
+/// Errors of helpers: numbers of `include/uapi/asm-generic/errno-base.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Missing,
@@ -19,7 +19,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The answer.
+    /// The helper's return value.
     pub(super) fn code(self) -> i64 {
         match self {
             Self::Missing => -2,
@@ -34,12 +34,12 @@ impl Refusal {
 const NO_EXIST: u64 = 1;
 const EXIST: u64 = 2;
 
-/// How a map finds values.
+/// Lookup method of a map.
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A number is the place. Per CPU it is the same: there is one.
+    /// The key is the place. A per-CPU array is the same: there is one CPU.
     Array,
-    /// A table; an LRU one of ours never gets full.
+    /// A table; LRU maps never get full here.
     Hash(HashMap<Vec<u8>, usize>),
     /// The longest prefix: length in bits, bytes, place.
     Prefixes(Vec<(u32, Vec<u8>, usize)>),
@@ -56,14 +56,14 @@ pub(super) struct Map {
     stride: usize,
     capacity: usize,
     values: Vec<u8>,
-    /// Places of values that were removed. They are given away last, so that a program that holds a
-    /// pointer to one goes on to see it.
+    /// Places of values that were removed. They are reused last, so that a pointer to one still
+    /// reads the old value.
     free: Vec<usize>,
     read_only: bool,
 }
 
 impl Map {
-    /// A map with what lies in one of the kernel's.
+    /// A map with the contents of one of the kernel's.
     pub(super) fn new(name: &str, of: &aya_obj::Map, snapshot: &Snapshot) -> Result<Self> {
         let array = [
             bpf_map_type::BPF_MAP_TYPE_ARRAY,
@@ -123,18 +123,18 @@ impl Map {
         self.value_size
     }
 
-    /// All values, one behind the other.
+    /// All values, one after the other.
     pub(super) fn values(&self) -> &[u8] {
         &self.values
     }
 
-    /// The same, to write to.
+    /// All values, to write to.
     pub(super) fn values_mut(&mut self) -> Result<&mut [u8]> {
         ensure!(!self.read_only, "{} is read-only", self.name);
         Ok(&mut self.values)
     }
 
-    /// Where in [`Self::values`] the value of a key is.
+    /// Offset in [`Self::values`] of the value of a key.
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         let place = match &self.kind {
             Kind::Array => index(key).filter(|place| *place < self.capacity),
@@ -161,7 +161,7 @@ impl Map {
             (Some(_), _) if flags & NO_EXIST != 0 => return Err(Refusal::Exists),
             (None, Kind::Array) => return Err(Refusal::Full),
             (None, _) if flags & EXIST != 0 => return Err(Refusal::Missing),
-            // A table makes a new element, so that who holds the old value goes on to see it.
+            // A table makes a new element, so that a pointer to the old value still reads it.
             (Some(place), Kind::Array) => place,
             (Some(place), _) => {
                 self.free.insert(0, place);

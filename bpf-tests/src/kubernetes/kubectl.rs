@@ -1,4 +1,4 @@
-//! kubectl, with which users apply the manifests.
+//! kubectl, which users apply the manifests with.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{ApiServer, program};
 use crate::fabric::{Netns, command};
 
-/// kubectl, with the rights of who may do everything.
+/// kubectl with the rights of an administrator.
 #[derive(Debug)]
 pub struct Kubectl<'a> {
     netns: &'a Netns,
@@ -18,12 +18,12 @@ pub struct Kubectl<'a> {
     home: PathBuf,
 }
 
-/// What a run of it did.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// True if it succeeded.
     pub success: bool,
-    /// What it wrote, its errors behind its output.
+    /// Its output, followed by its errors.
     pub text: String,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Kubectl<'a> {
         Ok(Done::of(&command::output(&mut self.command(words))?))
     }
 
-    /// A run of it that is not started yet.
+    /// A command of it that is not started yet.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut kubectl = self.netns.command(&self.binary.to_string_lossy());
@@ -61,7 +61,7 @@ impl<'a> Kubectl<'a> {
         kubectl
     }
 
-    /// Runs it and returns what it wrote.
+    /// Runs it and returns its output.
     ///
     /// # Errors
     /// When it fails.
@@ -73,10 +73,10 @@ impl<'a> Kubectl<'a> {
         Ok(done.text)
     }
 
-    /// What it makes of a kustomization.
+    /// The objects that it builds from a kustomization.
     ///
     /// # Errors
-    /// When it refuses it.
+    /// When it refuses the kustomization.
     pub fn build(&self, folder: &Path) -> Result<Vec<Value>> {
         let text = self.succeed(&["kustomize", &folder.to_string_lossy()])?;
         super::documents(&text)

@@ -1,4 +1,4 @@
-//! CPU time of this process and of what the kernel does for it.
+//! CPU time of this process, and of the kernel's work for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// The CPU that everything measured runs on, and its clocks.
+/// The CPU that all measurements run on, and its clocks.
 ///
-/// A softirq that runs on the back of a thread counts in that thread's time, where the kernel does
-/// not account interrupts apart (`CONFIG_IRQ_TIME_ACCOUNTING`); what is put off to `ksoftirqd` is
-/// added from its own. With separate accounting CPU time would lack the receiving side of every
-/// packet: the ratio of wall to CPU time, which is told with the results, then is far from 1.
+/// A softirq that interrupts a thread counts in that thread's time, unless the kernel accounts
+/// interrupts separately (`CONFIG_IRQ_TIME_ACCOUNTING`). The time of softirqs in `ksoftirqd` is
+/// added. With separate accounting, CPU time lacks the receiving side of every packet. The ratio of
+/// wall to CPU time, which is reported with the results, is then far from 1.
 #[derive(Debug)]
 pub struct Clock {
     cpu: usize,
@@ -29,7 +29,7 @@ pub struct Stamp {
     wall: Instant,
 }
 
-/// What an operation took, in nanoseconds.
+/// Duration of an operation, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Took {
     /// CPU time.
@@ -43,7 +43,7 @@ impl Clock {
     /// the first.
     ///
     /// # Errors
-    /// When the kernel does not tell which CPUs there are.
+    /// When the kernel does not report the CPUs.
     pub fn new() -> Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
         let cpu = (0..CpuSet::count())
@@ -79,7 +79,7 @@ impl Clock {
         })
     }
 
-    /// What has gone by since then, for each of so many operations.
+    /// Time since then, divided by a number of operations.
     ///
     /// # Errors
     /// As [`Self::now`].
@@ -97,7 +97,7 @@ impl Clock {
     }
 }
 
-/// What the kernel thread of a CPU's softirqs says of its time, where the kernel tells it.
+/// Path of the scheduler's statistics of a CPU's softirq thread, where the kernel has them.
 fn softirqd(cpu: usize) -> Option<PathBuf> {
     let name = format!("ksoftirqd/{cpu}");
     let mut processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);

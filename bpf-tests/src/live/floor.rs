@@ -1,8 +1,8 @@
-//! Nodes whose programs do the least that any could: what is left of the cost is the kernel's.
+//! Nodes whose programs do the least that any could: the rest of the cost is the kernel's.
 //!
-//! One only redirects, one masquerades, too, and one looks before that at what nobody may leave out. The pod has
-//! the ENI's MAC, so that what comes for it needs no rewriting, and its gateway is a permanent neighbour. The
-//! programs are right for the one pod's IPv4 alone.
+//! One node only redirects, one also masquerades, and one also makes the indispensable checks. The
+//! pod has the ENI's MAC, so that packets for it need no rewriting, and its gateway is a permanent
+//! neighbour. The programs are correct for the one pod's IPv4 alone.
 
 use std::net::IpAddr;
 
@@ -22,18 +22,18 @@ pub struct Floor {
     _programs: Vec<ForeignProgram>,
 }
 
-/// What programs make of what the pod sends, and of what the ENI receives.
+/// Programs for packets that the pod sends, and for packets that the ENI receives.
 struct Both<T> {
     out: Vec<u64>,
     back: Vec<u64>,
-    /// What has to be there until they are loaded.
+    /// Tables that must live until the programs are loaded.
     tables: T,
 }
 
 /// A node that only redirects.
 ///
 /// # Errors
-/// When something cannot be set up, or packets do not leave as they should.
+/// When something cannot be set up, or packets leave in the wrong way.
 pub fn floor() -> Result<Floor> {
     let make = |out: Deed, back: Deed, _ends| {
         Ok(Both {
@@ -46,8 +46,10 @@ pub fn floor() -> Result<Floor> {
     floor.context("a floor that redirects")
 }
 
-/// A node that masquerades what the pod sends beyond the VPC, and no more: a flow is an entry in a table like
-/// ours, found by both directions. Its port is free by assumption; nothing is counted, no state kept.
+/// A node that only masquerades the pod's packets out of the VPC.
+///
+/// A flow is an entry in a table like ours, found in both directions. Its port is assumed to be
+/// free. It counts nothing and keeps no state.
 ///
 /// # Errors
 /// As [`floor`].
@@ -55,8 +57,8 @@ pub fn masquerading() -> Result<Floor> {
     translating(|_ends| Ok(None)).context("a floor that masquerades")
 }
 
-/// The same with what nobody may leave out: whose packet it is, where to, whether its port is free, how many
-/// flows there may be, for how long, and how many packets there were.
+/// A node that masquerades with the indispensable checks: the sender, the destination, the port,
+/// the number of flows, timeouts and counters.
 ///
 /// # Errors
 /// As [`floor`].
@@ -118,7 +120,7 @@ fn node<T>(
     let mut programs = Vec::new();
     for (name, instructions, at) in [
         ("floor_out", out, (host.as_str(), Hook::Ingress)),
-        // Ours has a program there too, for what the host sends.
+        // Our datapath has a program there too, for packets that the host sends.
         (
             "floor_pass",
             Deed::Pass.instructions(),

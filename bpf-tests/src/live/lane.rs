@@ -7,9 +7,9 @@ use crate::fabric::{Netns, POD_INTERFACE, Place};
 /// A client, a server, and the node between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'a> {
-    /// Who asks.
+    /// The end that sends requests.
     pub client: Place<'a>,
-    /// Who answers.
+    /// The end that answers.
     pub server: Place<'a>,
 }
 
@@ -19,7 +19,7 @@ const CLIENT: &str = POD_INTERFACE;
 const SERVER: [&str; 2] = ["eni0", "eni1"];
 
 impl Lane<'_> {
-    /// Has TCP leave the cutting into segments to the devices at both ends, or do it itself.
+    /// Makes TCP leave segmentation to the devices at both ends, or do it itself.
     ///
     /// # Errors
     /// When ethtool refuses.

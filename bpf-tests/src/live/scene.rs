@@ -1,4 +1,4 @@
-//! Everything that the two groups compare, set up side by side.
+//! All nodes that the two groups compare, set up side by side.
 
 use anyhow::{Context as _, Result};
 
@@ -11,31 +11,31 @@ use super::site::Traffic;
 use super::vpc_cni;
 use crate::interrupt;
 
-/// A way of carrying a pod's packets, and what kind of packets.
+/// A datapath for a pod's packets, and the kind of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// The kernel's own routing with the rules of so many pods; exempt traffic.
+    /// The kernel's own routing with the rules of this many pods; exempt traffic.
     Kernel(usize),
-    /// The VPC CNI's rules and iptables for so many pods.
+    /// The VPC CNI's rules and iptables for this many pods.
     VpcCni(usize, Traffic),
-    /// Ours.
+    /// Our datapath.
     Ours {
         /// True if service NAT is on.
         service_nat: bool,
-        /// What kind.
+        /// Kind of traffic.
         traffic: Traffic,
     },
     /// Programs that only redirect; nothing is translated.
     Floor,
-    /// Programs that masquerade in as few steps as there can be.
+    /// Programs that masquerade in the fewest possible steps.
     MasqueradingFloor,
-    /// The same, with the checks that nobody may leave out.
+    /// Programs that masquerade in the fewest possible steps, with the indispensable checks.
     CheckingFloor,
     /// A process on the node itself.
     Direct,
 }
 
-/// How many pods the modes that have rules for each are measured with.
+/// Numbers of pods for the datapaths that have rules for each pod.
 pub const POPULATIONS: [usize; 3] = [1, 250, 1000];
 
 /// The node of ours that is compared with those: as large as the largest of them.
@@ -47,7 +47,7 @@ const OURS: Size = Size {
 /// Measures every way side by side.
 ///
 /// # Errors
-/// When a way cannot be set up, does not behave as it has to, or does not carry an operation.
+/// When a way cannot be set up, does not behave as expected, or does not carry an operation.
 pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
     let mut samples = Samples::none();
     for pass in 0..effort.passes {
@@ -106,29 +106,28 @@ fn compare_once(populations: &[usize], effort: Effort, pass: usize) -> Result<Sa
     run(&lanes, effort)
 }
 
-/// Begins with another thing in each pass: a node that is made first may be slower for as long as it
-/// lives, by some percent of what TCP costs.
+/// Begins with another thing in each pass: a node that is made first may be slower for its
+/// lifetime, by some percent of TCP's cost.
 fn in_turn<T>(mut things: Vec<T>, pass: usize) -> Vec<T> {
     let first = pass.checked_rem(things.len()).unwrap_or(0);
     things.rotate_left(first);
     things
 }
 
-/// In what a node is large.
+/// Dimension in which a node is large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Growth {
-    /// In nothing.
+    /// None.
     None,
-    /// In nothing: another node of the same size. What it seems to cost more is what the method
-    /// cannot tell.
+    /// None, for another node of the same size. Its seeming growth is the error of the method.
     Again,
-    /// So many endpoints instead of 10.
+    /// This many endpoints instead of 10.
     Endpoints(usize),
-    /// So many ENIs instead of 2.
+    /// This many ENIs instead of 2.
     Enis(u8),
-    /// So many exempt CIDRs instead of 10.
+    /// This many exempt CIDRs instead of 10.
     Cidrs(usize),
-    /// So many live flows instead of 1,000.
+    /// This many live flows instead of 1,000.
     Flows(usize),
 }
 
@@ -146,7 +145,7 @@ impl Growth {
     }
 }
 
-/// Measures a small node of ours beside larger ones.
+/// Measures a small node of ours next to larger ones.
 ///
 /// # Errors
 /// As [`compare`].

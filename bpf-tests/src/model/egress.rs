@@ -1,4 +1,4 @@
-//! How a pod's packet leaves the node.
+//! Egress of a pod's packet from the node.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::transport::{self, Part, Ports, Transport};
 use super::world::{Eni, Pod, Pool};
 use super::{Decided, Done, Passage, Stop, Way};
 
-/// From where a packet comes that leaves.
+/// Origin of a packet that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// From the pod itself.
@@ -27,12 +27,12 @@ struct Leaving<'a> {
     source: &'a Pod,
     owner: &'a Eni,
     policy: Policy,
-    /// True if it may be of a translated flow.
+    /// True if the packet may belong to a translated flow.
     looks_up: bool,
     origin: Origin,
 }
 
-/// What becomes of an answer to the outside, which nothing that is hidden from it gives.
+/// Verdict for an answer to the outside; a pod that is hidden from the outside gives none.
 fn answers_outside(source: &Pod) -> Result<Verdict, DropReason> {
     match source.pool {
         Pool::Masqueraded | Pool::Skips => Ok(Verdict::Inbound),
@@ -47,7 +47,7 @@ pub(super) struct Quote {
 }
 
 impl Passage<'_> {
-    /// Sends a pod's packet out to something that is none of this node.
+    /// Sends a pod's packet out to a destination outside of this node.
     pub(super) fn leave(&mut self, ip: &Ip, source: &Pod, origin: Origin) -> Decided {
         let owner = *self.eni(source.eni)?;
         if origin == Origin::Pod
@@ -58,7 +58,7 @@ impl Passage<'_> {
         }
         let policy = policy(self.world, ip.source, ip.destination);
         let settings = &self.world.settings;
-        // What the stack sends it has carried.
+        // The stack has carried the packets that it sends.
         let by_notes = settings.service_nat && origin == Origin::Pod;
         let looks_up = policy != Policy::Keep || settings.lookups.exempt;
         match policy {
@@ -101,7 +101,7 @@ impl Passage<'_> {
                     Ok(Transport::None) => {
                         return self.unknown(ip, &owner, unknown(policy, None), origin);
                     }
-                    // Nothing can be translated of it, and nothing else is to be done to it.
+                    // It cannot be translated, and needs no other change.
                     Err(_) if policy == Policy::Keep => {
                         return Ok(self.out(ip, &owner, origin, Verdict::Eni));
                     }
@@ -188,7 +188,7 @@ impl Passage<'_> {
         settings.service_nat && origin == Origin::Stack && !is_exception
     }
 
-    /// Sends out a packet of no flow.
+    /// Sends out a packet of an unknown flow.
     fn unknown(&mut self, ip: &Ip, owner: &Eni, what: Unknown, origin: Origin) -> Decided {
         match what {
             Unknown::Keep => Ok(self.out(ip, owner, origin, Verdict::Eni)),
@@ -198,7 +198,7 @@ impl Passage<'_> {
         }
     }
 
-    /// An ICMP error of a pod, about a packet that it has received.
+    /// An ICMP error from a pod, about a packet that the pod has received.
     fn pod_error(&mut self, ip: &Ip, leaving: &Leaving<'_>) -> Decided {
         let Leaving {
             source,
@@ -209,7 +209,7 @@ impl Passage<'_> {
         } = *leaving;
         let quote = match self.quote(ip) {
             Ok(quote) => quote,
-            // As for a packet that is cut itself.
+            // As for a packet that is itself truncated.
             Err(_) if policy == Policy::Keep => None,
             Err(reason) => return Err(reason.into()),
         };
@@ -241,7 +241,7 @@ impl Passage<'_> {
         self.unknown(ip, owner, what, origin)
     }
 
-    /// Sends a packet out as its flow says.
+    /// Sends a packet out by its flow.
     fn translated(&mut self, ip: &Ip, flow: &Outside, origin: Origin) -> Decided {
         if self.is_carried(origin)
             && let Some(flow) = self.state.flows.get_mut(flow)
@@ -301,7 +301,7 @@ impl Passage<'_> {
         Ok(ports.map(|ports| Quote { ip: inner, ports }))
     }
 
-    /// Notes the ports of a datagram's first fragment.
+    /// Stores the ports of a datagram's first fragment.
     pub(super) fn note(&mut self, ip: &Ip, protocol: u8, ports: Ports) {
         if ip.piece == Piece::First {
             let told = Told::Ports(protocol, ports.source, ports.destination);
@@ -309,16 +309,16 @@ impl Passage<'_> {
         }
     }
 
-    /// Notes the flow that the first piece of an ICMP error is about.
+    /// Stores the flow that the first fragment of an ICMP error quotes.
     pub(super) fn note_error(&mut self, ip: &Ip, outside: Outside) {
         if ip.piece == Piece::First {
-            // Of the flow's ENI the datagram's receiver tells.
+            // The ENI of the flow follows from the datagram's receiver.
             let told = Told::Error(Outside { eni: 0, ..outside });
             self.state.datagrams.insert(datagram(ip), Some(told));
         }
     }
 
-    /// Facts about a fragment's datagram.
+    /// Stored transport of a fragment's datagram.
     pub(super) fn told(&self, ip: &Ip) -> Option<Told> {
         *self.state.datagrams.get(&datagram(ip))?
     }
@@ -344,7 +344,7 @@ fn later(source: u16, destination: u16) -> Ports {
     }
 }
 
-/// The flow of a quoted packet, for who received that packet.
+/// The flow of a quoted packet, for its receiver.
 pub(super) fn received(quote: &Quote) -> Inside {
     Inside {
         protocol: quote.ip.protocol,
@@ -355,7 +355,7 @@ pub(super) fn received(quote: &Quote) -> Inside {
     }
 }
 
-/// The same for who sent it.
+/// The flow of a quoted packet, for its sender.
 pub(super) fn sent(quote: &Quote) -> Inside {
     Inside {
         protocol: quote.ip.protocol,
@@ -372,7 +372,7 @@ pub(super) fn datagram(ip: &Ip) -> Datagram {
         source: ip.source,
         destination: ip.destination,
         id: ip.id,
-        // RFC 8200 section 4.5: later fragments of IPv6 may name another one.
+        // RFC 8200 section 4.5: later fragments of IPv6 may name another protocol.
         protocol: if ip.version == 4 { ip.protocol } else { 0 },
     }
 }

@@ -1,9 +1,9 @@
-//! A second opinion on what the programs do to a packet: plain Rust, from the design, that shares
-//! with them nothing but the numbers of outcomes. It says what becomes of one packet on a node
-//! that is described in full, and what is remembered afterwards.
+//! A model of the programs for differential tests: plain Rust, written from the design, that shares
+//! only the numbers of outcomes with them. It predicts the result of one packet on a node that is
+//! described in full, and the state afterwards.
 //!
 //! Where the programs may choose, which is a port when the first choice is taken, the model takes
-//! the choice from what they did, and says whether it was theirs to make.
+//! the choice from their result. It then checks that the choice was allowed.
 
 pub mod parse;
 pub mod policy;
@@ -36,22 +36,22 @@ use world::{Pod, World};
 pub struct Packet {
     /// The frame.
     pub frame: Vec<u8>,
-    /// Device that it is on.
+    /// Device of the packet.
     pub ifindex: u32,
-    /// Device that received it; 0 when the host made it.
+    /// Device that received it; 0 for a packet of the host.
     pub ingress_ifindex: u32,
     /// Its mark.
     pub mark: u32,
-    /// Payload of each of the packets that it stands for, or 0.
+    /// Payload of each packet that it aggregates, or 0.
     pub gso_size: u32,
 }
 
-/// Where a packet goes.
+/// Next step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// On, to the next program or the stack.
     Pass,
-    /// To where a helper was told.
+    /// To the target of a redirect helper.
     Redirect,
     /// Nowhere.
     Drop,
@@ -60,9 +60,9 @@ pub enum Way {
 /// The outcome of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What is counted; `None`: nothing.
+    /// Outcome that is counted; `None`: none.
     pub outcome: Option<Outcome>,
-    /// Where it goes.
+    /// Next step of the packet.
     pub way: Way,
     /// The frame afterwards.
     pub frame: Vec<u8>,
@@ -70,12 +70,12 @@ pub struct Answer {
     pub mark: u32,
 }
 
-/// Why no prediction could be made.
+/// Reason for which there is no prediction.
 #[derive(Debug, PartialEq, Eq)]
 enum Stop {
     /// The packet is dropped.
     Drop(DropReason),
-    /// What the programs chose was not theirs to choose.
+    /// The programs made a choice that is not allowed.
     Illegal(String),
 }
 
@@ -85,7 +85,7 @@ impl From<DropReason> for Stop {
     }
 }
 
-/// What a program decides, with what it does on the way.
+/// Decision of a program.
 type Decided = Result<Done, Stop>;
 
 /// A packet that goes on.
@@ -96,18 +96,18 @@ struct Passage<'a> {
     world: &'a World,
     state: &'a mut State,
     packet: &'a Packet,
-    /// The frame as it is so far.
+    /// The frame with all changes so far.
     frame: Vec<u8>,
     mark: u32,
     /// The frame as the program left it.
     seen: &'a [u8],
 }
 
-/// Says what a program makes of a packet. `seen` is the frame as the program left it; nothing but a
+/// Predicts a program's result for a packet. `seen` is the frame as the program left it; only a
 /// chosen port is read from it.
 ///
 /// # Errors
-/// When the program chose what it may not.
+/// When the program made a choice that is not allowed.
 pub fn predict(
     world: &World,
     state: &mut State,
@@ -183,7 +183,7 @@ impl Passage<'_> {
         number16(self.seen, port_at(&self.frame, ip, true)?)
     }
 
-    /// Why the stack must see to a packet that would go onto a link of this MTU.
+    /// The verdict for a packet that the stack must handle before it leaves by a link of this MTU.
     fn exception(&self, ip: &Ip, mtu: usize) -> Result<Option<Verdict>, DropReason> {
         Ok(if ip.ttl <= 1 {
             Some(Verdict::TtlExpired)
@@ -213,7 +213,7 @@ impl Passage<'_> {
         Ok(ip.transport - ETHERNET + header + segment)
     }
 
-    /// Into a pod: one hop further, between the MACs of its veth.
+    /// Into a pod: one hop fewer, between the MACs of its veth.
     fn deliver(&mut self, ip: &Ip, pod: &Pod) {
         rewrite::lower_ttl(&mut self.frame, ip);
         put(&mut self.frame, 0, &pod.mac);

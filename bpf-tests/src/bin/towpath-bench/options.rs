@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// What is measured.
+/// Groups of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
     /// Nanoseconds of a program for a packet, by the kernel's test run.
     Program,
-    /// CPU time of real traffic, beside the kernel's own routing and the VPC CNI's rules.
+    /// CPU time of real traffic, next to the kernel's own routing and the VPC CNI's rules.
     Live,
-    /// The same with many endpoints, ENIs, exempt CIDRs and flows.
+    /// CPU time of real traffic with many endpoints, ENIs, exempt CIDRs and flows.
     Growth,
     /// The agent: latencies, memory, CPU, loading.
     Agent,
@@ -29,7 +29,7 @@ impl Group {
         Self::Cri,
     ];
 
-    /// As the command line and all results have it.
+    /// Name on the command line and in all results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Program => "program",
@@ -63,7 +63,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The groups that are asked for.
+    /// The groups that the command line selects.
     pub(crate) fn groups(&self) -> Vec<Group> {
         Group::ALL
             .into_iter()

@@ -5,13 +5,13 @@ use std::io::Write as _;
 use anyhow::Result;
 use serde::Serialize;
 
-/// The time that something that was removed may be away.
+/// The time that a removed object may be missing.
 pub(crate) const HEAL_LIMIT_MS: u64 = 1000;
 
-/// Everything that the demo found.
+/// All results of the demo.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Document {
-    /// True if everything was as it should be.
+    /// True if all results were as expected.
     pub(crate) ok: bool,
     /// The flows that were tried.
     pub(crate) flows: Vec<Flow>,
@@ -19,24 +19,24 @@ pub(crate) struct Document {
     pub(crate) foreign_source_drops: u64,
     /// Packets that the VPC's gateways dropped because they carried a pod's address out of it.
     pub(crate) untranslated_drops: u64,
-    /// What was removed by hand and came back.
+    /// Objects that were removed by hand and came back.
     pub(crate) healed: Vec<Healed>,
 }
 
 /// A flow that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Flow {
-    /// What it is: stable words.
+    /// Stable name of the flow.
     pub(crate) name: &'static str,
     /// `ipv4` or `ipv6`.
     pub(crate) family: &'static str,
     /// `tcp`, `udp` or `icmp`.
     pub(crate) protocol: String,
-    /// Address of who opened it.
+    /// Address of the end that opened it.
     pub(crate) from: String,
-    /// Address of who answered.
+    /// Address of the end that answered.
     pub(crate) to: String,
-    /// True if the answer came, and the packets went as they should.
+    /// True if the answer came, and the packets took the expected path.
     pub(crate) ok: bool,
     /// Number of the ENI that carried it, as the VPC saw it; none when it stayed on the node.
     pub(crate) eni: Option<u16>,
@@ -44,10 +44,10 @@ pub(crate) struct Flow {
     pub(crate) snat: Option<String>,
     /// `direct` when the programs carried it, `stack` when the host's stack did.
     pub(crate) path: &'static str,
-    /// Why it went that way: as `towpath masq explain` tells of what a pod opens, as the counters
-    /// tell of the rest.
+    /// The reason for the path: for a flow that a pod opens, as in `towpath masq explain`; for
+    /// others, by the counters.
     pub(crate) why: String,
-    /// What was wrong.
+    /// Difference from the expected result.
     #[serde(skip)]
     pub(crate) problem: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Flow {
 pub(crate) struct Healed {
     /// The object, as ip(8) writes it.
     pub(crate) object: String,
-    /// The time that it was away, in milliseconds.
+    /// The time that it was missing, in milliseconds.
     pub(crate) after_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How long the programs take to load.
+//! Load time of the programs.
 
 use std::time::Instant;
 
@@ -11,11 +11,14 @@ use super::figures::{against, median_row, millis};
 use super::scene::Size;
 use crate::report::{Row, Unit};
 
-/// What loading may take, in milliseconds.
+/// Target for the load time, in milliseconds.
 const LOAD: f64 = 60.0;
 
-/// Loads as the agent does where there is no service NAT, without pins of an earlier one: every map is made, every program verified.
-/// Beside it what the verifier says of each program, one after the other, with all of their code in use.
+/// Loads the programs as an agent without service NAT and without earlier pins: every map is made,
+/// every program verified.
+///
+/// Further rows have the verifier's figures for each program, one after the other, with all of
+/// their code in use.
 pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
     let record = Record::create()?;
     let settings = DatapathSettings {

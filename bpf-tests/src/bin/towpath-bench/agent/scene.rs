@@ -16,13 +16,13 @@ use ipnet::{IpNet, Ipv4Net};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How much is measured.
+/// Amounts of measurement.
 pub(super) struct Size {
     /// Endpoints of a full node.
     pub(super) endpoints: usize,
     /// Adds and deletes, one after the other.
     pub(super) serial: usize,
-    /// Pods that come at once, and how often.
+    /// Pods of a burst, and number of bursts.
     pub(super) bursts: &'static [(usize, usize)],
     /// Starts of an agent with records, and flushes.
     pub(super) rounds: usize,
@@ -30,7 +30,7 @@ pub(super) struct Size {
     pub(super) loads: usize,
     /// Flows that expire.
     pub(super) expiring: u32,
-    /// The time that the agent is watched at rest.
+    /// Duration of the observation at rest.
     pub(super) rest: Duration,
 }
 
@@ -55,26 +55,26 @@ impl Size {
     };
 }
 
-/// IPv4 prefixes of each ENI: those behind the ENI's own address in its /24, the last aside, for a
-/// subnet's last address is nobody's.
+/// IPv4 prefixes of each ENI: those after the ENI's own address in its /24, except the last. A
+/// subnet's last address cannot be used.
 const PREFIXES: usize = 11;
 /// Addresses of a prefix (AWS, "Assigning prefixes to network interfaces").
 const PREFIX: usize = 16;
-/// The time that the agent may take for anything.
+/// Deadline for each answer of the agent.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two looks at an agent that is not there yet.
+/// Pause between two attempts to reach an agent that is starting.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The fabric, the agent, and pods that it may be told of.
+/// The fabric, the agent, and pods that may be added.
 pub(super) struct Scene {
     pub(super) fabric: Fabric,
     /// Namespaces of pods.
     pub(super) pods: Vec<Arc<Pod>>,
-    /// The agent's records. They lie in memory, as what is in `/run` does on a node.
+    /// The agent's records. They are in memory, like `/run` on a node.
     _records: TempDir,
 }
 
-/// Where files lie in memory (`file-hierarchy(7)`).
+/// A folder in memory (`file-hierarchy(7)`).
 const IN_MEMORY: &str = "/dev/shm";
 
 impl Scene {
@@ -83,7 +83,7 @@ impl Scene {
         let records = tempfile::tempdir_in(IN_MEMORY).context(IN_MEMORY)?;
         let mut fabric = Fabric::create(&Spec {
             addressing: Addressing::Prefixes,
-            // As the manifests have it; and a line for each step of each pod is for tests.
+            // As in the manifests; log lines for each step of each pod are for tests only.
             ..Spec::with_world(json!({
                 "log-level": "info",
                 "datapath": {"attach": "mixed"},
@@ -108,14 +108,15 @@ impl Scene {
             _records: records,
         };
         for index in 0..size.endpoints {
-            // Both ENIs have their share; some addresses of each are a pool's that skips masquerade.
+            // Pods alternate between both ENIs; some addresses of each belong to a pool that skips
+            // masquerade.
             let eni = u8::try_from(index % 2)?;
             scene.pods.push(scene.fabric.make_pod(eni, 8 + index / 2)?);
         }
         Ok(scene)
     }
 
-    /// Has the agent know some pods.
+    /// Adds some pods to the agent.
     pub(super) fn fill(&self, which: Range<usize>) -> Result<()> {
         let pods = self.pods.iter().skip(which.start).take(which.len());
         for pod in pods {
@@ -137,7 +138,7 @@ impl Scene {
         Ok(folder)
     }
 
-    /// Waits until the agent says that every pod works; its status.
+    /// Waits until the agent's status fulfils a condition, and returns it.
     pub(super) fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -157,7 +158,7 @@ impl Scene {
             && none(&status["endpoints-not-ready"])
     }
 
-    /// Ends in order: no packet has left by the wrong ENI.
+    /// Ends in order, and fails if a packet has left by the wrong ENI.
     pub(super) fn finish(self) -> Result<()> {
         self.fabric.finish()
     }

@@ -1,4 +1,4 @@
-//! What is dropped: each reason that a frame can bring about on this node.
+//! Dropped packets: each reason that a frame can cause on this node.
 
 use anyhow::Result;
 use bpf_tests::packet::{Body, Frame, Piece, other};
@@ -17,7 +17,7 @@ use super::paths::{TCP, UDP, on};
 use super::variant::Variants;
 
 const RST: u8 = 4;
-/// Ether type of a VLAN tag, and one that is none of ours.
+/// Ether type of a VLAN tag, and one that the programs do not handle.
 const VLAN: u16 = 0x8100;
 const LLDP: u16 = 0x88cc;
 
@@ -41,7 +41,7 @@ pub(super) fn dropped(
     }
 }
 
-/// A packet of a pod behind a device that was carried by the stack to an ENI.
+/// A pod's packet behind a device, which the stack carried to an ENI.
 fn carried(mut path: Path, by: Device) -> Path {
     path.on.ingress_ifindex = by.ifindex;
     path
@@ -134,7 +134,7 @@ fn paths(net: &Net) -> Vec<Path> {
             received(ENI_1, net.peer, net.a, UDP.1),
         ),
     ] {
-        // The header says more than there is, and what no header says.
+        // A header with too large a length, and an invalid header.
         let mut longer = frame.bytes();
         let length = if net.a.is_ipv4() { 16 } else { 18 };
         longer[length] = 0x40;
@@ -170,7 +170,7 @@ fn nowhere(net: &Net, family: &str) -> [Path; 2] {
     ]
 }
 
-/// What is no IP packet.
+/// Frames that are no IP packets.
 fn frames() -> Vec<Path> {
     let program = Program::FromEndpoint;
     let macs = (POD_A, VETH_A.mac);
@@ -179,12 +179,12 @@ fn frames() -> Vec<Path> {
         .into()
 }
 
-/// Measures them.
+/// Measures all drops.
 pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     let all = [paths(&V4), paths(&V6), frames()];
     let unknown = Some(Outcome::Dropped(DropReason::FragmentUnknown));
     for path in all.into_iter().flatten() {
-        // Where the stack puts fragments in order, none is dropped for that.
+        // Where the stack puts fragments in order, none is dropped for being unknown.
         let is_elsewhere = |notes_stack| notes_stack && path.expected.outcome == unknown;
         let here = variants.usual();
         let here = here.filter(|variant| !is_elsewhere(variant.notes_stack));
@@ -193,7 +193,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
     without_address(meter, variants)
 }
 
-/// An ENI that has no address to translate to.
+/// An ENI without an address to translate to.
 fn without_address(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     let (v4, v6) = gateways(1);
     let of = |gateway| EniAddresses::new(gateway, Addr::UNSPECIFIED, 1);

@@ -1,10 +1,10 @@
-//! The least that any program could do for a packet, by instructions: look whether it is what it
-//! should be, find out in one or two look-ups what becomes of it, change what has to change, and say
-//! where it goes. Nothing is counted, no flow's state is kept, no exception is found.
+//! The least that any program could do for a packet, as instructions. It checks the packet, finds
+//! the result in one or two look-ups, changes the packet, and returns the result. It counts
+//! nothing, keeps no state of flows and handles no exceptions.
 //!
-//! Tables have the flow or the address; a cache is an array that is asked by a sum over the packet's
-//! addresses and ports, and keeps these beside what becomes of the packet. What a target asks for below
-//! both no program can do on this machine.
+//! Tables are keyed by flow or address. A cache is an array indexed by a sum over the packet's
+//! addresses and ports, and stores these with the result. No program can reach a target below both
+//! on this machine.
 
 mod code;
 
@@ -22,7 +22,7 @@ use code::{CACHE, CACHED, Code, NEW_VALUE, VALUE};
 /// A table as large as a node's.
 const ENTRIES: usize = 262_144;
 
-/// What is looked up.
+/// Key of a look-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lookup {
     /// An address, in the 16 bytes of either family.
@@ -31,11 +31,11 @@ enum Lookup {
     Flow(i16),
     /// An address in a table of prefixes.
     Prefix(i16),
-    /// Addresses and ports in an array of what was seen last.
+    /// Addresses and ports in a cache of recent packets.
     Cache,
 }
 
-/// Where it goes.
+/// Target of the packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     /// A next hop, whose MACs the kernel writes.
@@ -44,17 +44,17 @@ enum To {
     Pod,
 }
 
-/// What a program does.
+/// Steps of a program.
 pub(super) struct Floor {
     name: &'static str,
     lookups: &'static [Lookup],
-    /// The address that another one takes the place of.
+    /// Offset of the address that is replaced.
     rewrites: Option<i16>,
     to: To,
 }
 
 impl Floor {
-    /// An exempt packet: with one look-up, and with those for source and destination.
+    /// Exempt packets: with one look-up, and with those for source and destination.
     pub(super) const EXEMPT: [Self; 3] = [
         Self {
             name: "floor: exempt out, from a cache",
@@ -90,7 +90,7 @@ impl Floor {
             to: To::Pod,
         },
     ];
-    /// From a pod to a pod of the node.
+    /// A packet from a pod to a pod of the node.
     pub(super) const LOCAL: [Self; 3] = [
         Self {
             name: "floor: pod to pod, from a cache",
@@ -126,7 +126,7 @@ impl Floor {
             to: To::NextHop,
         },
     ];
-    /// One that comes back.
+    /// A translated packet that comes back.
     pub(super) const BACK: [Self; 2] = [
         Self {
             name: "floor: masqueraded back, from a cache",
@@ -142,8 +142,8 @@ impl Floor {
         },
     ];
 
-    /// A packet of which an entry is made in an empty table, and nothing else found out: in one like ours,
-    /// that takes memory with each entry, and in one that has taken the memory of all.
+    /// Programs that only insert an entry into an empty table, which allocates memory for each
+    /// entry like ours, or has allocated all of it.
     pub(super) fn opening() -> Result<[Built; 2]> {
         let sizes = (Lookup::Flow(DESTINATION).size(), NEW_VALUE);
         let growing = OwnMap::new(Kind::Hash, sizes, ENTRIES)?;
@@ -167,7 +167,7 @@ impl Floor {
         })
     }
 
-    /// Loads several, for these packets.
+    /// Loads several programs, for these packets.
     pub(super) fn build_all(floors: &[Self], packets: &[Packet]) -> Result<Vec<Built>> {
         floors.iter().map(|floor| floor.build(packets)).collect()
     }
@@ -238,7 +238,7 @@ impl Lookup {
         }
     }
 
-    /// A table that has what the packets ask for.
+    /// A table with entries for the packets.
     fn table(self, packets: &[Packet]) -> Result<OwnMap> {
         if self == Self::Cache {
             return cache(packets);
@@ -255,8 +255,8 @@ impl Lookup {
     }
 }
 
-/// A cache that knows these packets, wherever in it the program looks: nothing has to be computed here
-/// as there, and with one packet it makes no difference.
+/// A cache with the first packet at every index: the index need not be computed, and for one packet
+/// the cost is the same.
 fn cache(packets: &[Packet]) -> Result<OwnMap> {
     let map = OwnMap::new(Kind::Array, (4, VALUE), CACHE)?;
     let packet = packets.first().context("a floor without a packet")?;
@@ -272,12 +272,12 @@ fn cache(packets: &[Packet]) -> Result<OwnMap> {
 pub(super) struct Built {
     name: &'static str,
     program: OwnProgram,
-    /// Referred to by the program, which holds them as well.
+    /// Kept for the program, which refers to them.
     _maps: Vec<OwnMap>,
 }
 
 impl Built {
-    /// It, to be measured beside a path.
+    /// The program, to be measured next to a path.
     pub(super) fn beside(&self, suffix: &str) -> Beside<'_> {
         Beside {
             name: format!("{}{suffix}", self.name),

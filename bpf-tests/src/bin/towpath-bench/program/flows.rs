@@ -1,4 +1,4 @@
-//! Translated flows: how packets of them look on the inside and the outside, and what they cost.
+//! Translated flows: their packets on the inside and the outside, and the packets' cost.
 
 use std::net::IpAddr;
 
@@ -17,12 +17,12 @@ use super::meter::{Meter, Path, packet};
 use super::paths::{ACK, MANY, SYN, TCP, UDP, leaves, numbered, on};
 use super::variant::Variants;
 
-/// Which port a flow gets.
+/// Choice of a flow's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gets {
     /// The pod's own.
     Own,
-    /// Another one, because the pod's is none of ours: its first candidate.
+    /// Another one, because the pod's is not a port for translation: its first candidate.
     Candidate,
     /// Another one than its first candidate, which is taken.
     Other,
@@ -40,7 +40,7 @@ impl Gets {
     }
 }
 
-/// What a flow carries.
+/// Protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
     Tcp,
@@ -94,14 +94,14 @@ pub(super) struct Flows {
     pub(super) ends: Vec<(IpAddr, u16)>,
 }
 
-/// Pod ports, so many for each remote.
+/// Pod ports for each remote.
 const PORTS: usize = 100;
 
 impl Flows {
-    /// So many.
+    /// A number of flows.
     pub(super) fn new(net: Net, carries: Carries, gets: Gets, count: usize) -> Self {
         let ports = pod_ports(&net, gets);
-        // Whatever other flows there are, they have other remotes.
+        // Each kind of flow has remotes of its own.
         let place = 1 + gets as usize;
         let first = match net.outside {
             IpAddr::V4(v4) => IpAddr::V4(
@@ -140,7 +140,7 @@ impl Flows {
         Ports::DEFAULT.candidate(self.net.a.into(), port, false)
     }
 
-    /// Takes every first candidate, if the flows are to get another one.
+    /// Takes every first candidate, if the flows must get another one.
     pub(super) fn occupy(&self, programs: &Programs) -> Result<()> {
         if self.gets != Gets::Other {
             return Ok(());
@@ -176,7 +176,7 @@ impl Flows {
         keys.collect()
     }
 
-    /// What the pod sends of each, with these TCP flags.
+    /// Packets that the pod sends, one for each flow, with these TCP flags.
     pub(super) fn out(&self, flags: u8) -> Vec<Frame> {
         let frames = self.ends.iter().map(|(remote, port)| {
             let frame = from_a(&self.net, *remote, self.carries.body(true));
@@ -185,7 +185,7 @@ impl Flows {
         frames.collect()
     }
 
-    /// What comes back for each.
+    /// Packets that come back, one for each flow.
     fn back(&self, keys: &[FlowKey], flags: u8) -> Vec<Frame> {
         let ends = self.ends.iter().zip(keys);
         let frames = ends.map(|((remote, _), key)| {
@@ -221,13 +221,13 @@ impl Flows {
         }
     }
 
-    /// The path on which the pod opens them.
+    /// The path on which the pod opens the flows.
     pub(super) fn opening(&self) -> Path {
         self.path(true, &self.out(SYN))
     }
 }
 
-/// Ports of the pod with which its flows to one remote do not meet each other.
+/// Ports of the pod with which its flows to one remote do not collide.
 fn pod_ports(net: &Net, gets: Gets) -> Vec<u16> {
     let first = match gets {
         Gets::Own | Gets::Other => 45_000,
@@ -249,7 +249,7 @@ pub(super) fn flows_of(programs: &Programs, net: &Net) -> Result<Table<FlowKey, 
     })
 }
 
-/// Puts a flow of a pod that has nothing to do with what is measured in its place.
+/// Puts a flow of an unrelated pod in a flow's place.
 pub(super) fn plant(table: &Table<FlowKey, Flow>, key: &FlowKey, pod: IpAddr) -> Result<()> {
     let nobody = u32::MAX;
     table.put(key, &Flow::new(key, pod.into(), key.port, nobody, 0))
@@ -312,7 +312,7 @@ fn established(meter: &mut Meter, variants: &mut Variants, flows: &Flows) -> Res
         let beside: Vec<_> = built.iter().map(|floor| floor.beside(many)).collect();
         meter.measure(&back, variants.0.iter_mut(), &beside)?;
     } else {
-        // A port by chance is another one with each variant.
+        // A random port differs between variants.
         for (variant, keys) in variants.0.iter_mut().zip(&keys) {
             meter.measure(&back(keys), std::iter::once(variant), &[])?;
         }

@@ -1,4 +1,4 @@
-//! Paths on which nothing is translated.
+//! Paths without translation.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use super::floor::Floor;
 use super::meter::{Expected, Meter, Path, packet};
 use super::variant::Variants;
 
-/// What rows with many flows add to their name.
+/// Suffix for names of rows with many flows.
 pub(super) const MANY: &str = ", 100,000 flows";
 
 /// A datagram, and a segment in the middle of a connection.
@@ -27,7 +27,7 @@ pub(super) const TCP: (&str, Body) = ("tcp", Body::Tcp(64));
 pub(super) const SYN: u8 = 2;
 pub(super) const ACK: u8 = 16;
 
-/// On a device, of the host.
+/// Packets of the host on a device.
 pub(super) fn on(device: Device) -> On {
     On {
         ifindex: device.ifindex,
@@ -35,7 +35,7 @@ pub(super) fn on(device: Device) -> On {
     }
 }
 
-/// A packet that goes on as this.
+/// Result of a packet that passes with a verdict.
 pub(super) fn passes(verdict: Verdict) -> Expected {
     Expected {
         code: PASS,
@@ -43,7 +43,7 @@ pub(super) fn passes(verdict: Verdict) -> Expected {
     }
 }
 
-/// A packet that is redirected as this.
+/// Result of a packet that is redirected with a verdict.
 pub(super) fn leaves(verdict: Verdict) -> Expected {
     Expected {
         code: REDIRECT,
@@ -51,7 +51,7 @@ pub(super) fn leaves(verdict: Verdict) -> Expected {
     }
 }
 
-/// An address like this one, with a number in its last 16 bits; of number 0 it is itself.
+/// An address like this one, with a number in its last 16 bits; number 0 gives the address itself.
 pub(super) fn numbered(address: IpAddr, number: usize) -> IpAddr {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
     match address {
@@ -60,7 +60,7 @@ pub(super) fn numbered(address: IpAddr, number: usize) -> IpAddr {
     }
 }
 
-/// Flows from one remote before the next one's turn.
+/// Flows of one remote.
 const PORTS: usize = 100;
 
 /// Remote and port of a flow with a number.
@@ -72,7 +72,7 @@ fn flow(remote: IpAddr, number: usize) -> (IpAddr, u16) {
     )
 }
 
-/// A path, and how its frames follow from a remote and a port.
+/// A path, and the frame for each remote and port.
 struct Shape<'a> {
     name: String,
     program: Program,
@@ -83,7 +83,7 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    /// The path with so many flows.
+    /// The path with a number of flows.
     fn path(&self, flows: usize) -> Path {
         let frames = (0..flows).map(|number| {
             let (remote, port) = flow(self.remote, number);
@@ -100,7 +100,7 @@ impl Shape<'_> {
     }
 }
 
-/// Measures them.
+/// Measures all paths without translation.
 pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     for net in [V4, V6] {
         for body in [TCP, UDP] {
@@ -113,7 +113,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
     Ok(())
 }
 
-/// What needs no flow.
+/// Paths that need no flow.
 fn stateless(
     meter: &mut Meter,
     variants: &mut Variants,
@@ -188,7 +188,7 @@ fn inbound(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> 
         expected: leaves(Verdict::Inbound),
     };
     for flows in [1, meter.plan.flows] {
-        // The first round of the one makes the flows of the other.
+        // The first round of the one opens the flows of the other.
         for shape in [&comes, &answers] {
             meter.measure(&shape.path(flows), variants.0.iter_mut(), &[])?;
         }
@@ -197,7 +197,7 @@ fn inbound(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> 
     Ok(())
 }
 
-/// Flows that the stack carries; only the variants that note them know any.
+/// Flows that the stack carries; only the variants that store them have any.
 fn stack(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
     let name = |what: &str| format!("{what}, udp {}", net.family);
     let comes = |remote, port| to_a(net, remote, UDP.1).ports(port, 8080);
@@ -240,7 +240,7 @@ fn stack(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
     Ok(())
 }
 
-/// What is the host's business.
+/// Packets of the host.
 fn host(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
     let name = |what: &str| format!("{what}, udp {}", net.family);
     let sent = |eni: Device, number: usize| {

@@ -1,4 +1,4 @@
-//! What the machine takes for the steps that every such program is made of.
+//! Cost of the basic steps that all programs consist of.
 
 use anyhow::Result;
 use bpf_tests::testrun::asm::{self, STACK, helper};
@@ -10,18 +10,18 @@ use super::paths::{ACK, TCP, on};
 
 /// Calls in a program, one after the other.
 const CALLS: usize = 16;
-/// Where on the stack keys and arguments are.
+/// Offset on the stack of keys and arguments.
 const PLACE: i16 = -48;
 
-/// A step by name, and what it takes each time.
+/// A step by name, and its instructions.
 struct Step {
     name: &'static str,
     code: Vec<u64>,
-    /// What the code refers to.
+    /// Map that the code refers to.
     _map: Option<OwnMap>,
 }
 
-/// A look-up of the key that the program has prepared.
+/// A look-up of a key that the program has prepared.
 fn look_up(name: &'static str, kind: Kind, sizes: (usize, usize), entries: usize) -> Result<Step> {
     let map = OwnMap::new(kind, sizes, entries)?;
     let mut key = vec![0; sizes.0];
@@ -129,7 +129,7 @@ fn steps() -> Result<Vec<Step>> {
     ])
 }
 
-/// A step so many times.
+/// A program that repeats a step.
 fn unrolled(step: &Step) -> Result<OwnProgram> {
     let mut code = vec![asm::mov(6, 1)];
     for word in 0..6 {
@@ -142,7 +142,7 @@ fn unrolled(step: &Step) -> Result<OwnProgram> {
     OwnProgram::load(&code)
 }
 
-/// Measures them; each is net of the same program without steps.
+/// Measures all steps; each is net of the same program without steps.
 pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     let steps = steps()?;
     let programs: Vec<_> = steps.iter().map(unrolled).collect::<Result<_>>()?;

@@ -1,4 +1,4 @@
-//! What programs must not exceed, and of which rows that is.
+//! Targets for programs, and their rows.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use anyhow::{Context as _, Result};
 use super::meter::row;
 use crate::report::{Row, median};
 
-/// A target: the dearest of the rows counts.
+/// A target: the most expensive of the rows counts.
 struct Target {
     name: &'static str,
     most: f64,
     of: &'static [&'static str],
 }
 
-/// Rows without the variant's suffix. Those of the first five have a second target: how much more the
-/// service NAT's variant may take.
+/// Rows without the variant's suffix. The first five have a second target: the extra cost of the
+/// variant with service NAT.
 const TARGETS: [Target; 7] = [
     Target {
         name: "masqueraded packet out, established",
@@ -60,7 +60,7 @@ const TARGETS: [Target; 7] = [
     },
 ];
 
-/// How much more a packet may take with service NAT.
+/// Extra cost that a packet may have with service NAT.
 const MORE: f64 = 40.0;
 const WITH_MORE: usize = 5;
 const SERVICE_NAT: &str = ", service NAT";
@@ -80,7 +80,7 @@ pub(super) fn rows(samples: &BTreeMap<String, Vec<f64>>) -> Result<Vec<Row>> {
     for target in &TARGETS[..WITH_MORE] {
         let each = target.of.iter().map(|name| {
             let (without, with) = (of(name)?, of(&format!("{name}{SERVICE_NAT}"))?);
-            // Both are of the same rounds.
+            // Both come from the same rounds.
             let more = with
                 .iter()
                 .zip(without)

@@ -1,31 +1,31 @@
-//! The same node, with programs that are loaded to different settings.
+//! Variants of the programs on one node, loaded with different settings.
 
 use anyhow::Result;
 use bpf_tests::testrun::{Programs, scene};
 use loader::bpf::{DatapathMode, DatapathSettings};
 
-/// Flows for which every table has room, whatever is measured.
+/// Capacity of every table of flows, enough for every measurement.
 pub(super) const ROOM: u32 = 262_144;
 
 /// One way to load the programs.
 pub(super) struct Variant {
-    /// What rows of it add to their name; nothing for the default.
+    /// Suffix for names of the variant's rows; empty for the default.
     pub(super) suffix: &'static str,
-    /// True if flows of the stack are looked up.
+    /// True if flows through the stack are looked up.
     pub(super) notes_stack: bool,
-    /// True if decisions about flows are remembered, as users have it.
+    /// True if the flow cache is on, as it is by default.
     pub(super) is_cached: bool,
     pub(super) programs: Programs,
 }
 
-/// All of them.
+/// All variants.
 pub(super) struct Variants(pub(super) Vec<Variant>);
 
-/// What distinguishes them: the path, and whether there is a cache.
-const KINDS: [(&str, DatapathMode, bool); 3] = [
-    ("", DatapathMode::Direct, true),
-    (", service NAT", DatapathMode::ServiceNat, true),
-    (", no cache", DatapathMode::Direct, false),
+/// Differences of the variants: suffix, path, and true with a cache.
+const KINDS: [(&str, Path, bool); 3] = [
+    ("", Path::Direct, true),
+    (", service NAT", Path::ServiceNat, true),
+    (", no cache", Path::Direct, false),
 ];
 
 /// The settings of the node: both families are masqueraded, and 100,000 flows of one pod fit.
@@ -44,7 +44,7 @@ pub(super) fn settings(path: DatapathMode) -> DatapathSettings {
 }
 
 impl Variants {
-    /// Loads them.
+    /// Loads all variants.
     pub(super) fn load() -> Result<Self> {
         let variants = KINDS.into_iter().map(|(suffix, path, is_cached)| {
             let mut settings = settings(path);
@@ -65,7 +65,7 @@ impl Variants {
         Ok(Self(variants.collect::<Result<_>>()?))
     }
 
-    /// Those with a cache: for packets that are none of its business.
+    /// Variants with a cache, for packets that the cache does not handle.
     pub(super) fn usual(&mut self) -> impl Iterator<Item = &mut Variant> {
         self.0.iter_mut().filter(|variant| variant.is_cached)
     }
