@@ -1,7 +1,7 @@
-//! Running the programs on single packets (`BPF_PROG_TEST_RUN`).
+//! Runs the programs on single packets (`BPF_PROG_TEST_RUN`).
 //!
-//! The object is loaded into maps of its own that nobody pins, so tests do not meet each other or
-//! an agent on the machine.
+//! The object is loaded into maps of its own without pins, so that tests affect neither each other
+//! nor an agent on the machine.
 
 pub mod asm;
 pub mod assembled;
@@ -34,11 +34,12 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::fabric::command;
 
-/// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: go on with the next program, then the stack.
+/// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: continue with the next program, then the
+/// stack.
 pub const PASS: i32 = -1;
 /// `TC_ACT_SHOT`: dropped.
 pub const DROP: i32 = 2;
-/// `TC_ACT_REDIRECT`: to where a redirect helper was told.
+/// `TC_ACT_REDIRECT`: to the target of a redirect helper.
 pub const REDIRECT: i32 = 7;
 
 /// Offsets into `struct __sk_buff` of `include/uapi/linux/bpf.h`, and its size.
@@ -50,23 +51,23 @@ mod context {
     pub(super) const SIZE: usize = 192;
 }
 
-/// A packet and what the kernel says of it.
+/// A packet and its metadata.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The frame.
     pub frame: Vec<u8>,
-    /// Device that it is on; must exist in the current network namespace, whose MACs also say
-    /// whether the frame is for this host.
+    /// Device of the packet. It must exist in the current network namespace, where its MAC decides
+    /// if the frame is for this host.
     pub ifindex: u32,
-    /// Device that received it, 0 when the host made it.
+    /// Device that received it; 0 for a packet of the host.
     pub ingress_ifindex: u32,
     /// Its mark.
     pub mark: u32,
-    /// Payload of each of the packets that it stands for, or 0.
+    /// Payload of each packet that it aggregates, or 0.
     pub gso_size: u32,
 }
 
-/// What a program made of a packet.
+/// Result of a program for a packet.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The program's return code.
@@ -83,7 +84,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs with a layout of the mark, and defaults else.
+    /// Loads the programs with a layout of the mark, and defaults for other settings.
     ///
     /// # Errors
     /// As [`Self::load_with`].
@@ -94,7 +95,7 @@ impl Programs {
     /// Loads the programs as an agent with these settings does.
     ///
     /// # Errors
-    /// When the kernel does not take a program; the error holds the verifier's log.
+    /// When the kernel refuses a program; the error holds the verifier's log.
     pub fn load_with(settings: &DatapathSettings) -> Result<Self> {
         let globals = Globals::new(settings, loader::bpf::jiffies_per_second()?);
         let mut loader = loader();
@@ -110,8 +111,8 @@ impl Programs {
         Ok(Self { ebpf })
     }
 
-    /// Attaches a program to its hook of a device, by TCX or on a kernel without it by clsact, for as
-    /// long as the link lives.
+    /// Attaches a program to its hook of a device, for the lifetime of the link. It uses TCX, or
+    /// clsact on kernels without TCX.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -176,7 +177,7 @@ impl Programs {
             context_in[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
         };
         put(context::MARK, input.mark);
-        // Linux 5.10 takes no such field; only these programs read it.
+        // Linux 5.10 has no such field; only these programs read it.
         if matches!(program, Program::ToNetwork | Program::ToEndpoint) {
             put(context::INGRESS_IFINDEX, input.ingress_ifindex);
         }
@@ -220,7 +221,7 @@ impl Programs {
         Ok(sums.get(&slot).copied().unwrap_or_default())
     }
 
-    /// Every slot of the counters that is not zero, slots without a meaning included.
+    /// Every nonzero slot of the counters, including slots without a meaning.
     ///
     /// # Errors
     /// When the map cannot be read.
@@ -228,11 +229,11 @@ impl Programs {
         self.sums(map::COUNTERS, 0..counter::SLOTS)
     }
 
-    /// The number of instructions that the kernel has kept of a loaded program: code that cannot
-    /// run with its settings is gone.
+    /// The number of instructions that the kernel has kept of a loaded program, without code that
+    /// its settings turn off.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn size(&mut self, program: Program) -> Result<u32> {
         /// Bytes of an instruction (`struct bpf_insn` of `include/uapi/linux/bpf.h`).
         const INSTRUCTION: u32 = 8;
@@ -241,7 +242,8 @@ impl Programs {
         Ok(bytes.context("a program without a size")? / INSTRUCTION)
     }
 
-    /// What the kernel made of a program's instructions, one in a line, as `bpftool` prints them.
+    /// Instructions of a program as the kernel translated them, one in a line, as `bpftool` prints
+    /// them.
     ///
     /// # Errors
     /// Without `bpftool`.
@@ -277,7 +279,7 @@ pub fn private_namespace() -> Result<()> {
 /// Runs `ip` in this thread's namespace.
 ///
 /// # Errors
-/// When it fails; the error holds the command and what it said.
+/// When it fails; the error holds the command and its errors.
 pub fn ip(arguments: &str) -> Result<()> {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())

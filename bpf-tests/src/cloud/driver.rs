@@ -19,7 +19,7 @@ struct Node {
     mtu: u32,
 }
 
-/// The nodes, and the ENIs that they have.
+/// The nodes and their ENIs.
 #[derive(Debug, Default)]
 pub(super) struct Driver {
     /// By the instance.
@@ -33,7 +33,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Takes a node in. Its primary ENI is attached already.
+    /// Adds a node. Its primary ENI is already attached.
     pub(super) fn join(&mut self, fabric: &Fabric, instance: &str, mtu: u32) -> Result<()> {
         let primary = fabric.eni(0)?.clone();
         let node = Node {
@@ -48,7 +48,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets go of all nodes.
+    /// Removes all nodes.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.enis.clear();
@@ -88,7 +88,7 @@ impl Driver {
     }
 
     fn attach(&mut self, cloud: &Cloud, id: &str, instance: &str) -> Result<()> {
-        // An instance that is no node of the fabric has no devices.
+        // An instance that is not a node of the fabric has no devices.
         let Some(node) = self.nodes.get(instance) else {
             return Ok(());
         };
@@ -98,7 +98,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the device away. A primary ENI goes with its node.
+    /// Removes the device. A primary ENI goes with its node.
     fn detach(&mut self, id: &str) -> Result<()> {
         let Some((instance, eni)) = self.enis.remove(id) else {
             return Ok(());
@@ -114,7 +114,7 @@ impl Driver {
         node.vpc.detach(&eni)
     }
 
-    /// Has router and source check know the ENI's addresses as they are now.
+    /// Updates the ENI's addresses in router and source check.
     fn deliver(&mut self, cloud: &Cloud, id: &str) -> Result<()> {
         let Some((instance, eni)) = self.enis.get_mut(id) else {
             return Ok(());

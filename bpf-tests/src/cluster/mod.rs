@@ -6,8 +6,8 @@
 //!                                           └─ fabric-node-2: the same
 //! ```
 //!
-//! Everything is real but the cloud. It is played, with a real operator ([`crate::cloud`]), or a
-//! stand-in (`operator.rs`) for both writes the ENIs that the fabric has.
+//! Everything is real except the cloud. It is emulated, with a real operator ([`crate::cloud`]).
+//! Alternatively, a stand-in (`operator.rs`) for both writes the ENIs of the fabric.
 
 mod addons;
 mod blocks;
@@ -49,9 +49,9 @@ const SERVICES: &str = "10.96.0.0/16,fd5e:96::/108";
 /// A running cluster. Dropping it ends everything and removes it.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The stand-in that writes the nodes' ENIs, once it is started.
+    /// The stand-in that writes the nodes' ENIs, once started.
     pub operator: Option<Operator>,
-    /// The cloud and its operator, where nodes are its instances.
+    /// The cloud and its operator, if nodes are its instances.
     pub site: Option<Site>,
     /// The nodes.
     pub workers: Vec<Worker>,
@@ -139,8 +139,8 @@ impl Cluster {
         ready.with_context(|| self.logs())
     }
 
-    /// Applies the custom resources and a kustomization of `deploy/kubernetes`, with the settings in
-    /// which this machine differs from an instance of EC2.
+    /// Applies the custom resources and a kustomization of `deploy/kubernetes`, with the settings
+    /// for this machine, which is no EC2 instance.
     ///
     /// # Errors
     /// When kubectl or the server refuses.
@@ -169,7 +169,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has the instance of a node end, and another one join under the same name.
+    /// Terminates the instance of a node, and makes another one join under the same name.
     ///
     /// # Errors
     /// When the node has no instance, an ENI of it sent a foreign packet, or the new one does not start.
@@ -203,10 +203,10 @@ impl Cluster {
             .try_for_each(|worker| self.node_is_ready(&worker.name(), true, ""))
     }
 
-    /// Waits until a node is ready, or not, with a message that contains this.
+    /// Waits until a node is ready, or not ready, with a message that contains a text.
     ///
     /// # Errors
-    /// When it is not so in time: its condition.
+    /// When there is no such condition in time: the present one.
     pub fn node_is_ready(&self, node: &str, ready: bool, message: &str) -> Result<()> {
         let look = || {
             let condition = self.condition(node)?;
@@ -277,7 +277,7 @@ impl Cluster {
         &self.control
     }
 
-    /// The end of what everything wrote.
+    /// The last lines of all logs.
     #[must_use]
     pub fn logs(&self) -> String {
         let operator = self.site.as_ref().map(Site::log).unwrap_or_default();
@@ -287,7 +287,7 @@ impl Cluster {
         logs.collect::<Vec<_>>().join("\n----\n")
     }
 
-    /// Ends the cluster in order: no ENI sent a packet with a foreign source.
+    /// Ends the cluster in order, and checks that no ENI sent a packet with a foreign source.
     ///
     /// # Errors
     /// When one did: by node, ENI and family.
@@ -330,8 +330,8 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     }
 }
 
-/// Changes what differs on this machine: where the metadata service is, that pods have both families,
-/// that pools which no ENI backs need no translation, and a capability that its processes may lack.
+/// Adapts an object to this machine: the metadata service's address, both families for pods,
+/// untranslated plain pools, and a capability that its processes may lack.
 fn adapt(object: &mut Value) -> Result<()> {
     match object["kind"].as_str() {
         Some("ConfigMap") => {

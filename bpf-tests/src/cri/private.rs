@@ -1,4 +1,5 @@
-//! Programs that write to fixed places of the machine, each with a folder of the fabric in their stead.
+//! Programs that write to fixed paths of the machine, each with a folder of the fabric mounted
+//! there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use anyhow::{Context as _, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-/// Where runtimes and the reference plugins keep what no setting moves: results of plugins, sockets
-/// of containerd's shims, what `tuning` has changed, podman's cache.
+/// Fixed paths of runtimes and the reference plugins: results of plugins, sockets of containerd's
+/// shims, changes by `tuning`, podman's cache.
 const PLACES: [(&str, &str); 4] = [
     ("/var/lib/cni", "var-lib-cni"),
     ("/var/lib/containers", "var-lib-containers"),
@@ -18,19 +19,19 @@ const PLACES: [(&str, &str); 4] = [
     ("/run/cni", "run-cni"),
 ];
 
-/// Where `ip netns` has namespaces. It makes mounts there seen everywhere.
+/// The folder of `ip netns`, which shares mounts there with the whole machine.
 const NAMESPACES: &str = "/run/netns";
 
-/// A folder whose mounts the whole machine sees, whoever makes them.
+/// A folder whose mounts the whole machine sees, whichever namespace they are made in.
 #[derive(Debug)]
 pub(crate) struct Shared {
     folder: PathBuf,
-    /// More places, and what programs see there.
+    /// More paths, each with the folder that programs see there.
     places: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Shared {
-    /// Makes a folder one of that kind. The mount goes with the fabric.
+    /// Makes a folder shared. The mount goes with the fabric.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let flagged = |source: Option<&Path>, flags| {
@@ -38,7 +39,7 @@ impl Shared {
                 .with_context(|| format!("cannot share {}: needs root", folder.display()))
         };
         flagged(Some(folder), MsFlags::MS_BIND)?;
-        // The one that it would be a copy of may be shared with others.
+        // The new mount may belong to the peer group of another one.
         flagged(None, MsFlags::MS_PRIVATE)?;
         flagged(None, MsFlags::MS_SHARED)?;
         Ok(Self {
@@ -47,7 +48,7 @@ impl Shared {
         })
     }
 
-    /// The same with more places: what programs see at the first path of each pair is the second one.
+    /// Adds paths: programs see the second path of each pair at the first one.
     pub(crate) fn with(mut self, places: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> Self {
         self.places.extend(places);
         self
@@ -57,23 +58,23 @@ impl Shared {
         &self.folder
     }
 
-    /// True if programs see something else at a place than the machine has there.
+    /// True if programs see another folder at a path than the machine has there.
     pub(super) fn covers(&self, place: &Path) -> bool {
         self.all().iter().any(|(covered, _)| covered == place)
     }
 
-    /// Every place, with what programs see there.
+    /// Every path, with the folder that programs see there.
     fn all(&self) -> Vec<(PathBuf, PathBuf)> {
         let fixed = PLACES.map(|(place, name)| (place.into(), self.folder.join(name)));
         [fixed.into(), self.places.clone()].concat()
     }
 }
 
-/// Starts a command that sees folders of its own in those places. What it mounts below `shared`,
-/// such as a pod's network namespace, the rest of the machine sees too.
+/// Starts a command that sees folders of its own at those paths. The rest of the machine sees its
+/// mounts below `shared`, such as a pod's network namespace.
 pub(crate) fn spawn(shared: &Shared, command: &mut Command) -> Result<Child> {
     let work = || -> Result<Child> {
-        // This thread's alone, and that of whatever it starts.
+        // The namespace is that of this thread and of the processes that it starts.
         unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace: needs root")?;
         keep_mounts_here(shared.folder(), shared.covers(Path::new(NAMESPACES)))?;
         for (place, instead) in &shared.all() {
@@ -84,7 +85,7 @@ pub(crate) fn spawn(shared: &Shared, command: &mut Command) -> Result<Child> {
                 Some(instead),
                 place,
                 None::<&str>,
-                // Network namespaces of pods are mounted there where an earlier program made them.
+                // An earlier program may have mounted network namespaces of pods there.
                 MsFlags::MS_BIND | MsFlags::MS_REC,
                 None::<&str>,
             );
@@ -99,9 +100,10 @@ pub(crate) fn spawn(shared: &Shared, command: &mut Command) -> Result<Child> {
     })
 }
 
-/// Has mounts of this namespace stay in it, but for those below a folder, and for network namespaces
-/// where the whole machine has them, unless that place is to be `covered`: podman has no setting for
-/// that, and the agent has to see them.
+/// Keeps mounts of this namespace from propagating, except those below a folder and, unless
+/// `covered`, those of network namespaces.
+///
+/// podman has no setting for the path of network namespaces, and the agent must see them.
 fn keep_mounts_here(folder: &Path, covered: bool) -> Result<()> {
     let mounts = fs::read_to_string("/proc/thread-self/mounts")?;
     let points = mounts
@@ -110,7 +112,7 @@ fn keep_mounts_here(folder: &Path, covered: bool) -> Result<()> {
         .map(Path::new)
         .filter(|point| !point.starts_with(folder) && (covered || *point != Path::new(NAMESPACES)));
     for point in points {
-        // One below another mount cannot be named, nor does anything come to lie in it.
+        // A mount below another one cannot be named, and no mount is made in it.
         let _covered = mount(
             None::<&str>,
             point,
@@ -120,7 +122,7 @@ fn keep_mounts_here(folder: &Path, covered: bool) -> Result<()> {
         );
     }
     if covered {
-        // Whoever looks up what is mounted there takes the first one that it finds. It need not be one.
+        // Programs find the first mount at this path, which may be an old one. There may be none.
         let _none = umount2(NAMESPACES, MntFlags::MNT_DETACH);
     }
     Ok(())

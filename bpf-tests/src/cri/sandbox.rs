@@ -1,4 +1,4 @@
-//! Pods as a runtime knows them.
+//! Pods of a runtime.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub struct PortMapping {
     pub container: u16,
 }
 
-/// What is asked for.
+/// Request for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRequest {
     /// The pod's name.
@@ -25,16 +25,16 @@ pub struct PodRequest {
     pub namespace: String,
     /// Its labels.
     pub labels: HashMap<String, String>,
-    /// Its annotations: containerd reads bandwidths of them.
+    /// Its annotations: containerd reads bandwidths from them.
     pub annotations: HashMap<String, String>,
     /// Its ports on the host.
     pub ports: Vec<PortMapping>,
-    /// The runtime handler, which says the network; empty for the usual one.
+    /// The runtime handler, which selects the network; empty for the default.
     pub handler: String,
 }
 
 impl PodRequest {
-    /// A pod without anything special, in the namespace `default`.
+    /// A pod with defaults, in the namespace `default`.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl PodRequest {
         }
     }
 
-    /// The same as the runtime's interface has it; its processes go below a cgroup.
+    /// The request in the runtime's form; the pod's processes go below a cgroup.
     pub(super) fn config(&self, cgroup: &str) -> v1::PodSandboxConfig {
         let mapping = |port: &PortMapping| v1::PortMapping {
             protocol: v1::Protocol::Tcp.into(),
@@ -73,16 +73,16 @@ impl PodRequest {
     }
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// The runtime's id of it: the container id of CNI.
+    /// The runtime's id of the pod: the container id of CNI.
     pub id: String,
-    /// Its addresses, as the runtime tells them.
+    /// Its addresses, as the runtime reports them.
     pub addresses: Vec<IpAddr>,
     /// Its network namespace.
     pub netns: PathBuf,
-    /// The time that it took to run.
+    /// The duration of its start.
     pub took: Duration,
     pub(super) config: v1::PodSandboxConfig,
 }

@@ -1,4 +1,4 @@
-//! The datapath's counters, as the agent shows them.
+//! The datapath's counters, as the agent reports them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub fn read(fabric: &Fabric) -> Result<BTreeMap<Name, u64>> {
     let mut counters = BTreeMap::new();
     for metric in answer.as_array().into_iter().flatten() {
         let text = |key: &str| metric[key].as_str().map(str::to_owned);
-        // What translation counts are flows.
+        // The counters of translation count flows.
         if metric["program"] == "nat" {
             continue;
         }
@@ -33,7 +33,7 @@ pub fn read(fabric: &Fabric) -> Result<BTreeMap<Name, u64>> {
     Ok(counters)
 }
 
-/// What moved between two readings.
+/// Differences between two readings.
 #[must_use]
 pub fn moved(before: &BTreeMap<Name, u64>, after: &BTreeMap<Name, u64>) -> BTreeMap<Name, u64> {
     let difference = |(name, packets): (&Name, &u64)| {

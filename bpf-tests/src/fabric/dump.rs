@@ -1,4 +1,4 @@
-//! What a person needs to see when a test fails.
+//! State that a person needs to see when a test fails.
 
 use std::fmt::Write as _;
 

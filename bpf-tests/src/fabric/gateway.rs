@@ -1,5 +1,6 @@
-//! The way out of the VPC, as the cloud's gateways guard it: what a node sends there must carry an
-//! address of an ENI itself. What carries a pod's is a leak: dropped, and told by ENI and source.
+//! The way out of the VPC, as the cloud's gateways guard it. Packets that a node sends there must
+//! carry an address of an ENI itself. A packet with a pod's address is a leak: it is dropped, and
+//! recorded by ENI and source.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ use super::netns::Netns;
 use super::nft_set;
 use super::source_check::{self, Flow};
 
-/// The router's devices that lead out of the VPC.
+/// The router's devices for the way out of the VPC.
 pub(super) const DEVICES: [&str; 2] = ["world", "metadata"];
 
 /// nft's words for a family: of a header, of an address type, of our sets.
@@ -24,10 +25,10 @@ fn words(family: Family) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// Who may leave untranslated, and for where.
+/// A source and a destination between which packets may leave untranslated.
 pub(super) type Allowed = (IpNet, IpNet);
 
-/// The ruleset: who may send out of the VPC, and a place for who did without.
+/// The ruleset: the addresses that may send out of the VPC, and sets for other sources.
 fn ruleset(enis: &[Eni]) -> String {
     let mut sets = String::new();
     for family in Family::ALL {
@@ -49,7 +50,7 @@ fn ruleset(enis: &[Eni]) -> String {
     format!("table inet gateway {{\n{sets}{}}}\n", chain(&[]))
 }
 
-/// The chain that drops what may not leave.
+/// The chain that drops untranslated packets.
 fn chain(allowed: &[Allowed]) -> String {
     let mut rules = String::new();
     let devices = DEVICES.join(", ");
@@ -84,8 +85,8 @@ pub(super) fn install(router: &Netns, enis: &[Eni]) -> Result<()> {
 
 /// Sets the sources that may leave the VPC untranslated; the guard counts all others.
 ///
-/// The sets stay: one that is made again has no element for a packet or two, and another node may
-/// send now.
+/// The sets stay: a new one has no element for a packet or two, and another node may send at that
+/// moment.
 ///
 /// # Errors
 /// When nft refuses.
@@ -102,7 +103,7 @@ fn apply(router: &Netns, script: &str) -> Result<()> {
     command::run_with_input(router.command("nft").args(["-f", "-"]), script).map(drop)
 }
 
-/// Has the guard know the ENIs' addresses as they are now.
+/// Updates the guard's sets of the ENIs' addresses.
 ///
 /// # Errors
 /// When nft refuses.
@@ -121,7 +122,7 @@ pub(super) fn renew(router: &Netns, enis: &[Eni]) -> Result<()> {
 /// # Errors
 /// When nft fails or answers something unknown.
 pub(super) fn leaks(router: &Netns, node: u8) -> Result<Vec<Flow>> {
-    // Each element begins with a device: no table stands for an ENI.
+    // Each element begins with a device, so that its table need not identify an ENI.
     let mut leaks = source_check::elements(router, "leaks_", |_| Some(0))?;
     leaks.retain(|leak| source_check::is_of(node, leak.eni));
     Ok(leaks)

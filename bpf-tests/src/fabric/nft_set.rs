@@ -1,4 +1,4 @@
-//! A set of nft whose elements change under traffic.
+//! An nft set whose elements change under traffic.
 
 use std::net::IpAddr;
 
@@ -10,9 +10,9 @@ use super::command;
 use super::netns::Netns;
 use super::source_check::{nft_json, objects};
 
-/// Has a set of intervals hold these addresses, and no others. What it held before and holds after is
-/// matched at every moment; in a set that is made anew, or whose elements change in one transaction,
-/// the kernel may for a moment find none of them.
+/// Makes a set of intervals hold exactly these addresses. Those that it holds before and after are
+/// matched at every moment. A new set, or one whose elements change in one transaction, may for a
+/// moment match none of them.
 ///
 /// # Errors
 /// When nft refuses or answers something unknown.
@@ -26,7 +26,7 @@ pub(super) fn renew(netns: &Netns, table: &str, set: &str, wanted: &[IpNet]) -> 
     Ok(())
 }
 
-/// The transactions that lead there: what is new comes first, unless it overlaps with what goes.
+/// The transactions for that: additions come first, unless they overlap with removals.
 fn scripts(table: &str, set: &str, present: &[IpNet], wanted: &[IpNet]) -> Vec<String> {
     let missing = wanted.iter().filter(|net| !present.contains(net));
     let gone: Vec<_> = present.iter().filter(|net| !wanted.contains(net)).collect();

@@ -26,8 +26,8 @@ use super::{Netns, dump, gateway};
 
 /// A node in its VPC.
 ///
-/// Dropping it removes everything, but the VPC where other nodes are in it. When a source check of
-/// its ENIs counted a foreign packet, it panics: no test passes with one.
+/// Dropping it removes everything, except the VPC while other nodes are in it. When a source check
+/// of its ENIs counted a foreign packet, it panics: no test passes with one.
 #[derive(Debug)]
 pub struct Fabric {
     /// The agent.
@@ -49,12 +49,12 @@ pub struct Fabric {
     finished: bool,
     pub(super) attached: BTreeSet<u8>,
     pub(super) record: Arc<Record>,
-    /// The first node's record: what the VPC's namespaces go with, should they be left.
+    /// The first node's record: if the VPC's namespaces are left behind, they are removed with it.
     pub(super) home: Arc<Record>,
 }
 
 impl Fabric {
-    /// Makes a fabric, shows that its source checks count, writes the node document. The agent is
+    /// Makes a fabric, proves that its source checks count, writes the node document. The agent is
     /// not started.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Fabric {
         }
     }
 
-    /// What the host's own network manager does: addresses and default routes of the primary.
+    /// Configures the primary like a host's network manager: addresses and default routes.
     pub(super) fn configure_primary(&self) -> Result<()> {
         let primary = self.eni(0)?;
         let device = primary.device();
@@ -160,7 +160,7 @@ impl Fabric {
         found.with_context(|| format!("the fabric has no ENI {number}"))
     }
 
-    /// The node document for the ENIs as they are.
+    /// The node document for the ENIs in their present state.
     #[must_use]
     pub fn document(&self) -> Value {
         let mut document = document_of(self.index, &self.enis);
@@ -174,8 +174,8 @@ impl Fabric {
         document
     }
 
-    /// Writes the node document that the fabric was laid out by, or the one for the ENIs as they
-    /// are.
+    /// Writes the node document of the fabric's specification, or the one for the ENIs in their
+    /// present state.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -240,7 +240,7 @@ impl Fabric {
         let eni = self.eni(number)?;
         self.vpc.attach(&self.node, eni, self.mtu)?;
         if let (Some(own), 1..) = (eni.own_address(Family::V6), number) {
-            // What DHCPv6 does; the primary's is configured with the rest of it.
+            // A stand-in for DHCPv6; the primary has its addresses from its configuration.
             let device = eni.device();
             self.node
                 .ip(&format!("addr add {own}/128 dev {device} nodad"))?;
@@ -259,7 +259,7 @@ impl Fabric {
         self.vpc.detach(self.eni(number)?)
     }
 
-    /// Has an ENI own other addresses and prefixes, in the VPC and in the document.
+    /// Changes the addresses and prefixes of ENIs, in the VPC and in the document.
     ///
     /// # Errors
     /// When the router refuses.
@@ -308,18 +308,19 @@ impl Fabric {
         super::state::snapshot(&self.node, &self.pin_root())
     }
 
-    /// Ends the fabric in order: no foreign packet was counted, nor one that had to be translated.
+    /// Ends the fabric in order, and checks that no foreign packet was counted, nor an untranslated
+    /// one that had to be translated.
     ///
     /// # Errors
-    /// When one was: by ENI and family, or by source.
+    /// When a packet was counted: by ENI and family, or by source.
     pub fn finish(mut self) -> Result<()> {
         self.finished = true;
         self.check_foreign()
             .inspect_err(|_| eprintln!("{}", self.describe()))
     }
 
-    /// Checks what [`Self::finish`] does, and takes the source checks away: what is timed from now
-    /// on does not pay for them. Afterwards nothing is counted any more.
+    /// Makes the checks of [`Self::finish`], and removes the source checks, so that later
+    /// measurements do not include their cost. Afterwards there are no counts.
     ///
     /// # Errors
     /// When a foreign packet was counted, and when nft refuses.
@@ -351,7 +352,7 @@ impl Fabric {
         })
     }
 
-    /// Leaves everything up when this value goes.
+    /// Leaves everything up when this value is dropped.
     ///
     /// # Errors
     /// When the fabric's folder cannot be written to.
@@ -361,14 +362,14 @@ impl Fabric {
         self.home.keep()
     }
 
-    /// Everything a person needs to understand a failure.
+    /// The state that a person needs to understand a failure.
     #[must_use]
     pub fn describe(&self) -> String {
         dump::describe(self)
     }
 }
 
-/// The time that packets that are under way may take to be counted.
+/// The time until packets in flight are counted.
 const SETTLE: Duration = Duration::from_millis(20);
 
 impl Drop for Fabric {

@@ -1,4 +1,4 @@
-//! Pods and other places that traffic goes between.
+//! Pods and other ends of traffic.
 
 use std::net::IpAddr;
 
@@ -72,7 +72,7 @@ impl Pod {
         }
     }
 
-    /// Who the agent knows it as.
+    /// Owner of the pod's endpoint, in the agent's terms.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner {
@@ -87,7 +87,7 @@ impl Pod {
         EndpointId::of(&self.owner()).device()
     }
 
-    /// The body of the request that adds it.
+    /// The body of the request to add it.
     #[must_use]
     pub fn request(&self) -> Value {
         json!({
@@ -97,7 +97,7 @@ impl Pod {
         })
     }
 
-    /// The path of the request that deletes it.
+    /// The path of the request to delete it.
     #[must_use]
     pub fn path(&self) -> String {
         let Owner {

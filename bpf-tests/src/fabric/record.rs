@@ -1,4 +1,4 @@
-//! The folder of a fabric, and the removal of what dead runs left behind.
+//! The folder of a fabric, and the removal of remains of dead runs.
 //!
 //! Everything that a fabric makes carries its id, and the id begins with the owner's process id.
 //! A fabric whose owner is gone is removed by the next run, unless it was left up on purpose.
@@ -54,7 +54,7 @@ impl Record {
         Ok(record)
     }
 
-    /// What the names of the fabric's namespaces begin with.
+    /// Prefix of the names of the fabric's namespaces.
     #[must_use]
     pub fn prefix(&self) -> String {
         prefix(&self.id)
@@ -66,14 +66,14 @@ impl Record {
         folder(&self.id)
     }
 
-    /// The cgroup of processes that are the fabric's but in no namespace of its own, if anybody makes
-    /// it: the pods of a container runtime.
+    /// The cgroup for processes of the fabric outside of its namespaces, if it is made: the pods of
+    /// a container runtime.
     #[must_use]
     pub fn cgroup(&self) -> String {
         cgroup(&self.id)
     }
 
-    /// Where the fabric's own bpffs is mounted.
+    /// Mount point of the fabric's own bpffs.
     #[must_use]
     pub fn bpffs(&self) -> PathBuf {
         self.folder().join("bpf")
@@ -89,7 +89,7 @@ impl Record {
         Ok(())
     }
 
-    /// True if the fabric is to be left up.
+    /// True if the fabric must stay up.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.keep.load(Ordering::Relaxed)
@@ -121,7 +121,7 @@ fn folder(id: &str) -> PathBuf {
 /// When one of them cannot be removed.
 pub fn sweep() -> Result<()> {
     fs::create_dir_all(ROOT).context("cannot make the fabrics' folder: this needs root")?;
-    // Two sweeps at once would trip over each other. The lock goes with the file.
+    // Two sweeps must not run at once. The lock goes with the file.
     let lock = fs::File::create(Path::new(ROOT).join(LOCK))?;
     lock.lock()?;
     for id in ids()? {
@@ -134,7 +134,7 @@ pub fn sweep() -> Result<()> {
     Ok(())
 }
 
-/// Removes the fabrics that were left up on purpose, and returns how many there were.
+/// Removes the fabrics that were left up on purpose, and returns their number.
 ///
 /// # Errors
 /// When one of them cannot be removed.
@@ -166,7 +166,7 @@ fn cgroup(id: &str) -> String {
     prefix(id)
 }
 
-/// Kills what runs in a fabric's namespaces and in its cgroup, then removes the namespaces, the
+/// Kills the processes in a fabric's namespaces and in its cgroup, then removes the namespaces, the
 /// cgroup, the mounts, the folder.
 fn remove(id: &str) -> Result<()> {
     let prefix = format!("{}-", prefix(id));
@@ -189,12 +189,12 @@ fn remove(id: &str) -> Result<()> {
     fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
-/// Unmounts what is mounted in a folder and its folders: a bpffs, and what a container runtime has.
+/// Removes the mounts at a folder and below it: a bpffs, and those of a container runtime.
 fn unmount_below(folder: &Path) -> Result<()> {
     unmount(|point| point.starts_with(folder))
 }
 
-/// The same but for what is mounted at the folder itself.
+/// Removes the mounts below a folder, but not the one at the folder itself.
 pub(crate) fn unmount_inside(folder: &Path) -> Result<()> {
     unmount(|point| point.starts_with(folder) && point != folder)
 }
@@ -206,7 +206,7 @@ fn unmount(is_wanted: impl Fn(&Path) -> bool) -> Result<()> {
         .filter_map(|line| line.split_whitespace().nth(1))
         .map(Path::new)
         .filter(|point| is_wanted(point));
-    // What was mounted last lies on top, or below another one.
+    // Later mounts lie on top of earlier ones, or below them in the tree.
     for point in points.collect::<Vec<_>>().into_iter().rev() {
         umount2(point, MntFlags::MNT_DETACH)
             .with_context(|| format!("cannot unmount {}", point.display()))?;
@@ -223,10 +223,10 @@ mod tests {
         // Process ids end at 4194304 (PID_MAX_LIMIT in include/linux/threads.h).
         let id = "4194305-0";
         let name = format!("{}-node", prefix(id));
-        // Of a run that was killed just here; usually there is none.
+        // A run that was killed here may have left one; usually there is none.
         let _none = command::run(Command::new("ip").args(["netns", "del", &name]));
         std::mem::forget(Netns::create(&name).unwrap());
-        // Last, because a sweep of another test may come in between.
+        // Last, because a sweep of another test may run at any time.
         fs::create_dir_all(folder(id)).unwrap();
         sweep().unwrap();
         assert!(!folder(id).exists());

@@ -7,9 +7,9 @@ use ipam::Family;
 
 use super::{Fabric, command};
 
-/// Marks what kube-proxy masquerades.
+/// Marks packets that kube-proxy masquerades.
 const MARK: &str = "meta mark set meta mark or 0x4000";
-/// Masquerades what has that mark, as kube-proxy does.
+/// Masquerades packets with that mark, as kube-proxy does.
 const MASQUERADE: &str = "
     add chain inet services post { type nat hook postrouting priority srcnat ; }
     flush chain inet services post
@@ -18,18 +18,18 @@ const MASQUERADE: &str = "
     add rule inet services post masquerade fully-random
 ";
 
-/// Which client a server sees.
+/// The client that a server sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// The one that asked.
+    /// The original client.
     Kept,
-    /// The node, as kube-proxy has it for node ports of policy `Cluster`.
+    /// The node, as with kube-proxy for node ports of policy `Cluster`.
     Masqueraded,
 }
 
 impl Fabric {
-    /// Has what goes to an address and port, by TCP or UDP, go to a server instead. Of several rules
-    /// for one address and port the newest counts.
+    /// Redirects traffic for an address and port, TCP and UDP, to a server. Of several rules for
+    /// one address and port the newest takes precedence.
     ///
     /// # Errors
     /// When nftables refuses.
@@ -37,7 +37,7 @@ impl Fabric {
         self.serve_as(asked, server, Client::Kept)
     }
 
-    /// As [`Self::serve`], with the client that the server is to see.
+    /// As [`Self::serve`], with the client that the server must see.
     ///
     /// # Errors
     /// When nftables refuses.

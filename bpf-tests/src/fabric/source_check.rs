@@ -1,5 +1,5 @@
-//! The cloud's source check: what an ENI sends with a source that is not its own is dropped and
-//! counted. What passes is noted by flow, so that a test can tell which ENI a flow took.
+//! The cloud's source check: packets that an ENI sends with a foreign source are dropped and
+//! counted. Packets that pass are recorded by flow, so that a test can find the ENI of a flow.
 //!
 //! One nft table for each ENI, on the VPC's side of it. It sees frames before the router does. All
 //! nodes' ENIs are there by their keys.
@@ -20,7 +20,7 @@ use super::nft_set;
 /// An ENI's key and a family.
 pub type Cell = (u16, Family);
 
-/// Packets and their flow as an ENI's check saw them pass.
+/// Packets of a flow that passed an ENI's check.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// The key of the ENI that the packets left their node by.
@@ -42,20 +42,21 @@ fn suffix(family: Family) -> &'static str {
     }
 }
 
-/// What is sent from `::` and link-local addresses as it should be.
+/// Types of packets that come from `::` and link-local addresses and are not foreign.
 const DISCOVERY: &str = "{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, \
      mld-listener-report, mld-listener-done, mld2-listener-report }";
 
 /// The ruleset of one ENI.
 ///
 /// Neighbour discovery and MLD come from `::` and `fe80::/10` (RFC 4861 section 4, RFC 3810 section
-/// 5.2.13): they end at the router and are not foreign. Nor are errors about these, from one link-local
-/// address to another: a host sends them whose address went while the router asked for it. An ARP packet
-/// with a foreign sender is: it would have the VPC learn a wrong address. A DHCP client has no address yet
-/// (RFC 2131 section 4.1). What was foreign is kept in `strange_…`, for a person.
+/// 5.2.13): they end at the router and are not foreign. Nor are errors about them between
+/// link-local addresses. A host sends such an error if its address goes while the router resolves
+/// it. An ARP packet with a foreign sender is foreign, as the VPC would learn a wrong address from
+/// it. A DHCP client has no address yet (RFC 2131 section 4.1). Foreign packets are recorded in
+/// `strange_…`, for diagnosis.
 ///
-/// These sources are told by prefix, not by a set: a set of intervals has, right after it was made, no
-/// element for a packet or two.
+/// Rules match these sources by prefix, not by a set: right after a set of intervals is made, it
+/// has no element for a packet or two.
 #[must_use]
 pub fn ruleset(eni: &Eni) -> String {
     let table = eni.router_device();
@@ -111,7 +112,7 @@ pub fn ruleset(eni: &Eni) -> String {
     text
 }
 
-/// Puts the check on an ENI, or anew: what it counted is gone then.
+/// Installs the check on an ENI, or installs it again and resets its counts.
 ///
 /// # Errors
 /// When nft refuses.
@@ -125,7 +126,7 @@ pub fn install(router: &Netns, eni: &Eni) -> Result<()> {
     Ok(())
 }
 
-/// Has the check on an ENI know its addresses as they are now.
+/// Updates the addresses of an ENI in its check.
 ///
 /// # Errors
 /// When nft refuses.
@@ -172,7 +173,7 @@ pub fn discovery(router: &Netns) -> Result<BTreeMap<u16, u64>> {
         .collect())
 }
 
-/// Sets all counts of a node's ENIs back to zero and forgets their flows. Nodes count from 0.
+/// Resets all counts of a node's ENIs and forgets their flows. Nodes count from 0.
 ///
 /// # Errors
 /// When nft fails.
@@ -214,7 +215,7 @@ fn forget(router: &Netns, is_wanted: impl Fn(u16) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// The flows that left by the ENIs since they were forgotten last.
+/// The flows that left by the ENIs since the last reset.
 ///
 /// # Errors
 /// When nft fails or answers something unknown.
@@ -222,8 +223,7 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
     elements(router, "flows_", eni_of)
 }
 
-/// The packets that the checks dropped, as far as the sets that keep them go back: to the last time
-/// that a check was put on.
+/// The packets that the checks dropped since they were last installed, from their sets.
 ///
 /// # Errors
 /// As [`flows()`].
@@ -231,7 +231,7 @@ pub fn strange(router: &Netns) -> Result<Vec<Flow>> {
     elements(router, "strange_", eni_of)
 }
 
-/// The flows that packets were added to between two looks, with these packets.
+/// The flows with new packets between two readings, with the numbers of those packets.
 #[must_use]
 pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {
     let earlier = |flow: &Flow| {
@@ -253,8 +253,8 @@ pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {
     added.filter(|flow| flow.packets > 0).collect()
 }
 
-/// The elements of sets with a name that begins so, in tables that `eni` gives a key. Where
-/// elements begin with a device of the router, theirs counts.
+/// The elements of all sets with this prefix, in tables that `eni` gives a key. Where elements
+/// begin with a device of the router, the key comes from the device.
 pub(super) fn elements(
     netns: &Netns,
     prefix: &str,
@@ -278,7 +278,8 @@ pub(super) fn elements(
     Ok(flows)
 }
 
-/// The ENIs, by key, that packets between two addresses left their nodes by since flows were forgotten.
+/// The ENIs, by key, by which packets between two addresses left their nodes since the last reset.
+///
 /// Packets to one of the two may carry one of `translations` for the other.
 ///
 /// # Errors
@@ -333,7 +334,7 @@ fn eni_of(object: &Value) -> Option<u16> {
     key_of(&object["table"])
 }
 
-/// The key of the ENI that a device or a table of the router is for.
+/// The key of the ENI that a device or a table of the router belongs to.
 fn key_of(name: &Value) -> Option<u16> {
     name.as_str()?.strip_prefix("eni")?.parse().ok()
 }

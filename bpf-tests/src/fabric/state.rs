@@ -1,4 +1,4 @@
-//! The node's network state, as text that compares.
+//! The node's network state, as comparable text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::{Netns, command};
 
-/// Lines by what they are about. Indexes, ages and counts are left out.
+/// Lines by subject. Indexes, ages and counts are left out.
 pub type State = BTreeMap<&'static str, BTreeSet<String>>;
 
-/// Maps whose contents change without a change of the node: counters, for how long gateways are known, and
-/// what makes the flow cache worthless.
+/// Maps whose contents change without a change of the node: counters, expiry times of gateways, and
+/// the generation of the flow cache.
 const MOVING: [&str; 4] = [
     map::COUNTERS,
     map::CACHE_CONTROL,
@@ -36,7 +36,7 @@ const DEVICE_SYSCTLS: [(&str, &str); 9] = [
     ("ipv6", "disable_ipv6"),
 ];
 
-/// Takes the state of a namespace; pins are looked for below a folder.
+/// Takes the state of a namespace, with the pins below a folder.
 ///
 /// # Errors
 /// When a tool fails.
@@ -76,7 +76,7 @@ pub fn snapshot(netns: &Netns, pins: &Path) -> Result<State> {
     Ok(state)
 }
 
-/// What differs between two states: lines that are gone with `-`, new ones with `+`.
+/// Difference between two states: removed lines with `-`, new ones with `+`.
 #[must_use]
 pub fn difference(before: &State, after: &State) -> String {
     let mut text = String::new();
@@ -105,8 +105,8 @@ fn devices(netns: &Netns) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A line of a tool without what moves by itself: indexes, peers' indexes, program ids and tags,
-/// lifetimes, queue lengths.
+/// A line of a tool without values that change by themselves: indexes, peers' indexes, program ids
+/// and tags, lifetimes, queue lengths.
 fn normalised(line: &str) -> String {
     const WITH_VALUE: [&str; 8] = [
         "expires",
@@ -172,7 +172,7 @@ pub fn egress_program_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
     ids(netns, device, TcAttachType::Egress, "egress")
 }
 
-/// Those of [`program_ids`] that TCX runs.
+/// The ids of [`program_ids`] that TCX runs.
 ///
 /// # Errors
 /// When the device is missing.
@@ -191,7 +191,7 @@ fn tcx_at(netns: &Netns, device: &str, hook: TcAttachType) -> Result<Vec<u32>> {
     })
 }
 
-/// Those of TCX, and then those of tc's filters.
+/// The ids of TCX, followed by those of tc's filters.
 fn ids(netns: &Netns, device: &str, hook: TcAttachType, name: &str) -> Result<Vec<u32>> {
     let mut ids = tcx_at(netns, device, hook)?;
     let mut tc = netns.command("tc");
@@ -209,7 +209,7 @@ fn sysctls(netns: &Netns, devices: &[String]) -> Result<BTreeSet<String>> {
     netns.enter(|| {
         let mut lines = BTreeSet::new();
         let mut read = |key: String| {
-            // A device may go, and not every device has every sysctl.
+            // A device may go at any time, and not every device has every sysctl.
             if let Ok(value) = fs::read_to_string(format!("/proc/sys/net/{key}")) {
                 lines.insert(format!("{key} = {}", value.trim()));
             }
@@ -254,7 +254,7 @@ fn maps(pins: &Path) -> Result<BTreeSet<String>> {
     Ok(lines)
 }
 
-/// An entry as bytes: how bpftool formats it beside them depends on its version.
+/// An entry as bytes: bpftool's formatted form depends on its version.
 fn map_entry(entry: &Value) -> String {
     format!("{} = {}", entry["key"], entry["value"])
 }

@@ -1,4 +1,4 @@
-//! The VPC: its router, the hosts beside the nodes, and the ENIs' attachments.
+//! The VPC: its router, hosts other than nodes, and the ENIs' attachments.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -83,7 +83,7 @@ impl Vpc {
         }
     }
 
-    /// Makes the host of a control plane, unless it is there.
+    /// Makes the host of a control plane, unless it exists.
     ///
     /// # Errors
     /// When the namespace or its device cannot be made.
@@ -135,8 +135,7 @@ impl Vpc {
         self.host(host).ip(&format!("link set eth0 mtu {mtu}"))
     }
 
-    /// Attaches an ENI to a node, down as the cloud leaves it, and shows that its source check
-    /// works.
+    /// Attaches an ENI to a node, down like in the cloud, and proves that its source check works.
     ///
     /// # Errors
     /// When a device cannot be made, or the check does not count.
@@ -181,7 +180,7 @@ impl Vpc {
             .try_for_each(|eni| arp::answer(&self.router, eni))
     }
 
-    /// Takes an ENI away, with its source check: its device goes at both ends.
+    /// Detaches an ENI and removes its source check: its device goes at both ends.
     ///
     /// # Errors
     /// When it is not attached.
@@ -193,8 +192,8 @@ impl Vpc {
             .map(drop)
     }
 
-    /// Has the router deliver an ENI's addresses and prefixes to its MAC, whatever the node answers
-    /// to ARP and neighbour solicitations, and has the source check know them.
+    /// Routes an ENI's addresses and prefixes to its MAC, whatever the node answers to ARP and
+    /// neighbour solicitations, and updates the source check.
     ///
     /// # Errors
     /// When a route is refused.
@@ -208,7 +207,7 @@ impl Vpc {
         let own = eni.own_address(Family::V4);
         let via = eni.next_hop_v6();
         let mac = eni.mac;
-        // A batch is of one family where it flushes.
+        // A batch that flushes must be of one family.
         self.router
             .run(&format!("ip -6 route flush dev {device} proto static"))?;
         let mut batch = format!(
@@ -240,11 +239,11 @@ impl Vpc {
         self.router.ip(&batch)
     }
 
-    /// Sends one foreign packet of each family by an ENI: the check must count each, and then
-    /// starts from zero.
+    /// Sends one foreign packet of each family by an ENI: the check must count each, and is then
+    /// reset.
     ///
     /// # Errors
-    /// When a foreign packet was not counted: a fabric without a working check shows nothing.
+    /// When a foreign packet was not counted: a fabric without a working check proves nothing.
     pub fn prove_check(&self, node: &Netns, eni: &Eni) -> Result<()> {
         let router = self.router_mac(eni)?;
         let before = source_check::foreign(&self.router)?;
@@ -268,7 +267,7 @@ impl Vpc {
         source_check::install(&self.router, eni)
     }
 
-    /// What the router has for a MAC at an ENI.
+    /// MAC of the router at an ENI.
     ///
     /// # Errors
     /// When it has no such device.
@@ -313,7 +312,7 @@ mod tests {
     use super::super::layout::Addressing;
     use super::*;
 
-    /// A fabric whose check lets everything pass must not come to be.
+    /// A fabric must not start if its check lets all packets pass.
     #[test]
     fn a_check_that_does_not_count_is_found() {
         let prefix = format!("tp-{}-selftest", std::process::id());

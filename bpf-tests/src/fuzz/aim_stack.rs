@@ -1,4 +1,4 @@
-//! Packets of flows that take the host's stack, and what the stack sends to pods.
+//! Packets of flows through the host's stack, and packets that the stack sends to pods.
 
 use datapath_common::counter::Program;
 
@@ -9,7 +9,7 @@ use super::packet::{Load, Spec, once_in, pick};
 use crate::model::state::Inside;
 
 impl Aim<'_> {
-    /// A flow of the stack, now and then.
+    /// A flow through the stack, sometimes.
     pub(super) fn flow_of_stack(&mut self) -> Option<Inside> {
         let insides = &self.state.stack;
         if insides.is_empty() || self.random.below(3) != 0 {
@@ -21,7 +21,7 @@ impl Aim<'_> {
             .copied()
     }
 
-    /// A packet of such a flow, where it meets a program.
+    /// A packet of such a flow, at a program's hook.
     pub(super) fn on_stack(&mut self, program: Program, inside: &Inside) -> Sent {
         let pod = self.world.pod(inside.pod);
         let of = |devices: &[Device], ifindex: Option<u32>| {
@@ -44,7 +44,7 @@ impl Aim<'_> {
         if once_in(self.random, 4) {
             let quoted = Load::Ports(inside.protocol, to.1, from.1);
             let mut receiver = source;
-            // Others have no say in it.
+            // Other pods must have no influence on the flow.
             if once_in(self.random, 6) {
                 receiver = self.any(source.is_ipv4());
             }
@@ -62,7 +62,7 @@ impl Aim<'_> {
         }
     }
 
-    /// What the stack sends to a pod.
+    /// Packet that the stack sends to a pod.
     pub(super) fn delivered_by_stack(&mut self) -> Sent {
         let pod = self.random.below(VETHS.len());
         let is_v4 = self.is_v4();

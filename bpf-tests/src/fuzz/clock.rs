@@ -14,10 +14,11 @@ use crate::testrun::tables::{Given, Runner};
 /// Packets that are sent to read the clock: some of them are whole.
 const PROBES: u64 = 64;
 
-/// How far the kernel's jiffies may be behind its clock: while the CPU that counts them does not run,
-/// another one takes over after five ticks of its own (`MAX_STALLED_JIFFIES`,
-/// kernel/time/tick-sched.c). Twice that, so that nothing is planted that seems to come from the
-/// future, and so to be very old.
+/// Limit for the delay of the kernel's jiffies behind its clock, twice the maximum.
+///
+/// While the CPU that counts them is halted, another one takes over after five ticks of its own
+/// (`MAX_STALLED_JIFFIES`, kernel/time/tick-sched.c). A planted entry must not seem to come from
+/// the future, as it would count as very old.
 const STALLED: u64 = 10;
 
 /// The kernel's time, in jiffies.
@@ -28,7 +29,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Reads it from what a program remembers of a packet.
+    /// Reads it from a program's entry for a packet.
     pub(super) fn read(runners: &BTreeMap<Program, Runner>, tables: &Tables) -> Result<Self> {
         let runner = runners.get(&Program::ToNetwork).context("a program")?;
         for seed in 0..PROBES {

@@ -1,5 +1,5 @@
-//! `towpath masq explain` against the programs: on the nodes that are fuzzed, what it says of a
-//! packet is what becomes of it.
+//! `towpath masq explain` against the programs: on fuzzed nodes, its explanation of a packet must
+//! match the packet's result.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -32,14 +32,14 @@ use crate::random::Random;
 use crate::testrun::Programs;
 use crate::testrun::tables::{Given, Made, Runner};
 
-/// Packets on a node before it is made again with other flows.
+/// Packets on a node before it is replaced by one with other flows.
 const PACKETS: usize = 40;
-/// The header of IPv6 that says what comes in its own place: what it holds decides.
+/// The authentication header of IPv6: its next-header field decides the result.
 const AUTHENTICATION: u8 = 51;
-/// Where the source address of IPv4 is in a frame, and of IPv6.
+/// Offsets of the source address in a frame, of IPv4 and of IPv6.
 const SOURCE: [usize; 2] = [ETHERNET + 12, ETHERNET + 8];
 
-/// How often each answer came about: verdict and why.
+/// Number of times that each answer occurred: verdict and reason.
 pub type Seen = BTreeMap<(String, String), u64>;
 
 /// A node whose packets are explained and sent.
@@ -52,11 +52,11 @@ pub struct Explained {
     world: World,
     clock: Clock,
     counted: BTreeMap<u32, Counter>,
-    /// The answers that came about.
+    /// The answers that occurred.
     pub seen: Seen,
 }
 
-/// The programs' treatment of a packet.
+/// The programs' result for a packet.
 #[derive(Debug)]
 struct Done {
     outcome: Outcome,
@@ -64,7 +64,7 @@ struct Done {
 }
 
 impl Explained {
-    /// A node of this variant. The devices must be there.
+    /// A node of this variant. The devices must exist.
     ///
     /// # Errors
     /// When the kernel refuses the programs.
@@ -91,7 +91,7 @@ impl Explained {
         })
     }
 
-    /// Explains and sends the packets of a seed; says what differs.
+    /// Explains and sends the packets of a seed; returns a difference, if any.
     ///
     /// # Errors
     /// When something fails that is not under test.
@@ -123,8 +123,8 @@ impl Explained {
         Ok(None)
     }
 
-    /// The same once a pod has a flow on each port towards one destination: on a node of
-    /// [`Variant::FEW_PORTS`].
+    /// Explains and sends packets after a pod has a flow on each port towards one destination: on a
+    /// node of [`Variant::FEW_PORTS`].
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -142,7 +142,7 @@ impl Explained {
         Ok(different)
     }
 
-    /// The maps as they are.
+    /// The contents of the maps.
     fn entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
         let mut entries = Vec::new();
         let addresses = self.programs.table::<Addr, AddressEntry>(map::ADDRESSES)?;
@@ -159,7 +159,7 @@ impl Explained {
         Ok(entries.into_iter().map(|one| (one.key(), one)).collect())
     }
 
-    /// A packet of a pod: of a flow that is there, or any.
+    /// A packet of a pod: of an existing flow, or any.
     fn tuple(&self, state: &State, random: &mut Random) -> Result<Tuple> {
         if once_in(random, 2)
             && let Some(inside) = known(state, random)
@@ -194,7 +194,7 @@ impl Explained {
         tuple(protocol, (source, ports.0), (destination, ports.1))
     }
 
-    /// Explains a packet, sends it, and says what differs.
+    /// Explains a packet, sends it, and returns a difference, if any.
     fn compare(
         &mut self,
         entries: &BTreeMap<MapKey, MapEntry>,
@@ -260,7 +260,7 @@ impl Explained {
     }
 }
 
-/// True if what was told of a packet is what the programs did with it.
+/// True if the explanation of a packet matches the programs' result.
 fn agrees(told: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> bool {
     let outcomes: Vec<Outcome> = all.iter().map(|done| done.outcome).collect();
     let Some(last) = all.last() else { return false };
@@ -316,7 +316,7 @@ fn is_outcome((verdict, why, ..): Told<'_>, outcome: Outcome) -> bool {
     }
 }
 
-/// True if a packet that leaves does with the source, the port and by the ENI that were told.
+/// True if a packet leaves with the explained source and port, by the explained ENI.
 fn leaves(told: Told<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Done) -> bool {
     let (verdict, _, eni, snat) = told;
     let is_v4 = tuple.source.address.is_ipv4();
@@ -338,7 +338,7 @@ fn leaves(told: Told<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Do
     }
 }
 
-/// The source of a packet without options, and what would be its port.
+/// The source address of a packet without options, and the bytes at its port.
 fn source(frame: &[u8]) -> (IpAddr, u16) {
     let is_v4 = frame[ETHERNET] >> 4 == 4;
     let at = SOURCE[usize::from(!is_v4)];
@@ -353,7 +353,7 @@ fn source(frame: &[u8]) -> (IpAddr, u16) {
     (address.unwrap_or(IpAddr::from([0; 4])), port)
 }
 
-/// One of the flows that are there.
+/// One of the existing flows.
 fn known(state: &State, random: &mut Random) -> Option<Inside> {
     let translated = state.by_inside.keys().map(|(_, inside)| *inside);
     let noted = state.inbound.keys().chain(state.stack.keys()).copied();

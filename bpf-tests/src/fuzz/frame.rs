@@ -1,4 +1,4 @@
-//! Frames, as the kernel takes them for a test run and as text.
+//! Frames, in the kernel's form for a test run and as text.
 
 use crate::model::{Packet, parse};
 use crate::testrun::tables::{Given, Made};
@@ -15,7 +15,7 @@ pub(super) fn given(packet: &Packet, is_summed: bool) -> Given<'_> {
     }
 }
 
-/// True if a test run takes a frame: not one that ends within its IP header.
+/// True if a test run accepts a frame: it must not end within its IP header.
 pub(super) fn is_accepted(frame: &[u8]) -> bool {
     let header = match frame.get(12..14) {
         Some([0x08, 0x00]) => 20,
@@ -25,14 +25,14 @@ pub(super) fn is_accepted(frame: &[u8]) -> bool {
     frame.len() >= parse::ETHERNET + header
 }
 
-/// True if the kernel found the sum wrong.
+/// True if the kernel found a wrong checksum.
 pub(super) fn is_wrong_sum(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.raw_os_error() == Some(libc::EBADMSG))
 }
 
-/// What was made of a packet, as text.
+/// Result for a packet, as text.
 pub(super) fn show(made: &Made) -> String {
     format!(
         "code {} mark {:#x} frame {}",

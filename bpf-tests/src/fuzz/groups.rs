@@ -1,4 +1,4 @@
-//! The words of the groups of flows, as far as they count notes.
+//! The counts of flow entries in the words of the groups of flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use datapath_common::abi::{GROUP_COUNTED, GROUP_NOTE, PodTuple, group_of, map};
 use crate::testrun::Programs;
 use crate::testrun::tables::Table;
 
-/// The words, all of which say that notes are counted.
+/// The words, all of which count entries.
 pub(super) struct Groups {
     words: Table<u32, u64>,
-    /// Groups that have had notes.
+    /// Groups that have had entries.
     known: BTreeSet<u32>,
 }
 
 impl Groups {
-    /// Those of programs without notes.
+    /// The words of programs without entries.
     pub(super) fn of(programs: &Programs) -> Result<Self> {
         programs.count_notes()?;
         Ok(Self {
@@ -25,7 +25,7 @@ impl Groups {
         })
     }
 
-    /// Has the words say that there are these notes, and no other.
+    /// Sets the counts to those of these entries.
     pub(super) fn set(&mut self, notes: &[PodTuple]) -> Result<()> {
         let counts = self.counts(notes);
         for (group, notes) in &counts {
@@ -35,7 +35,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Says where the words are wrong about these notes.
+    /// Reports groups with wrong counts for these entries.
     pub(super) fn compare(&mut self, notes: &[PodTuple], said: &mut Vec<String>) -> Result<()> {
         for (group, notes) in self.counts(notes) {
             let word = self.words.get(&group)?.unwrap_or_default();
@@ -49,7 +49,7 @@ impl Groups {
         Ok(())
     }
 
-    /// How many of these notes are in each of the groups that have had some.
+    /// Number of these entries in each group that has had some.
     fn counts(&mut self, notes: &[PodTuple]) -> BTreeMap<u32, u64> {
         let mut counts: BTreeMap<u32, u64> = self.known.iter().map(|group| (*group, 0)).collect();
         for tuple in notes {

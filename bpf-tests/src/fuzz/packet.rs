@@ -1,4 +1,4 @@
-//! Packets: valid ones of every kind that the programs tell apart, and what damage makes of them.
+//! Packets: valid ones of every kind that the programs distinguish, and damaged ones.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use crate::model::parse::{ETHERNET, ICMP, ICMPV6, SCTP, TCP, UDP};
 use crate::model::wire::{fold, octets, put, sum};
 use crate::random::Random;
 
-/// True if the dice say so, once in so many times.
+/// True at random, once in so many times.
 pub(super) fn once_in(random: &mut Random, times: usize) -> bool {
     random.below(times) == 0
 }
@@ -26,11 +26,11 @@ fn number16(random: &mut Random) -> u16 {
     u16::from_le_bytes([byte(random), byte(random)])
 }
 
-/// What an IP packet carries.
+/// Contents of an IP packet.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
-    /// Ports: source and destination. The protocol is one that has them; of ICMP it is a query
-    /// whose identifier is the source port, or an answer whose is the other.
+    /// Protocol, source port and destination port. An ICMP query has its identifier as the source
+    /// port, an answer as the destination port.
     Ports(u8, u16, u16),
     /// An ICMP error that quotes the beginning of a packet.
     Error(Vec<u8>),
@@ -95,7 +95,7 @@ impl Spec {
         self.ipv6(random, protocol, &chain)
     }
 
-    /// The protocol and what it carries, its checksum 0.
+    /// The protocol and its header and data, with a checksum of 0.
     fn transport(&self, random: &mut Random) -> (u8, Vec<u8>) {
         let icmp = if self.is_v4() { ICMP } else { ICMPV6 };
         let mut bytes = Vec::new();
@@ -146,7 +146,7 @@ impl Spec {
         (protocol, bytes)
     }
 
-    /// Writes the checksum, mostly a right one.
+    /// Writes the checksum, which is mostly correct.
     fn checksum(&self, random: &mut Random, protocol: u8, load: &mut [u8]) {
         let length = load.len();
         let (at, covers_addresses) = match protocol {
@@ -230,7 +230,7 @@ fn ttl(random: &mut Random) -> u8 {
     pick(random, &[64, 64, 64, 64, 64, 64, 64, 64, 255, 2, 2, 1, 0])
 }
 
-/// A TCP header behind its ports.
+/// A TCP header after its ports.
 fn tcp(random: &mut Random) -> Vec<u8> {
     let sequence = if once_in(random, 2) {
         0
@@ -257,7 +257,7 @@ fn tcp(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Bytes behind the headers.
+/// Bytes after the headers.
 fn payload(random: &mut Random) -> Vec<u8> {
     let length = match random.below(16) {
         0 => 0,
@@ -268,7 +268,7 @@ fn payload(random: &mut Random) -> Vec<u8> {
     (0..length).map(|_| byte(random)).collect()
 }
 
-/// Puts an IPv6 extension header before what is there.
+/// Puts an IPv6 extension header before the present ones.
 fn extension(random: &mut Random, protocol: &mut u8, chain: &mut Vec<u8>) {
     let words = random.below(3);
     let mut header = vec![0; 8 + words * 8];
@@ -278,7 +278,7 @@ fn extension(random: &mut Random, protocol: &mut u8, chain: &mut Vec<u8>) {
     *protocol = pick(random, &[0, 43, 60, 60]);
 }
 
-/// A piece of a datagram.
+/// A fragment of a datagram.
 struct Piece {
     offset: u16,
     more: bool,
@@ -348,7 +348,7 @@ fn flip(random: &mut Random, frame: &mut [u8]) {
     };
 }
 
-/// Has the IP header lie about the packet's length.
+/// Writes a wrong length into the IP header.
 fn length_field(random: &mut Random, frame: &mut [u8]) {
     let room = u16::try_from(frame.len() - ETHERNET).unwrap_or(u16::MAX);
     let lie = match random.below(4) {
@@ -364,7 +364,7 @@ fn length_field(random: &mut Random, frame: &mut [u8]) {
     }
 }
 
-/// Protocols without ports that are known here, and one that is nobody's.
+/// Protocols without ports that are handled here, and an unassigned one.
 pub(super) const OTHERS: [u8; 8] = [2, 47, 50, 51, 59, 103, 255, 136];
 /// Protocols with ports.
 pub(super) const WITH_PORTS: [u8; 6] = [TCP, TCP, TCP, UDP, UDP, SCTP];

@@ -1,4 +1,4 @@
-//! What the maps remember, in the model's terms.
+//! Contents of the maps, in the model's terms.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -28,12 +28,12 @@ pub(super) struct Tables {
     pub(super) stack: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
     link_locals: Table<LinkLocalKey, LinkLocals>,
-    /// None where notes are not counted.
+    /// `None` if flow entries are not counted.
     groups: Option<Groups>,
 }
 
 impl Tables {
-    /// Those of loaded programs.
+    /// The tables of loaded programs.
     pub(super) fn of(programs: &Programs, is_counted: bool) -> Result<Self> {
         Ok(Self {
             flows: [
@@ -64,13 +64,13 @@ impl Tables {
         &self.moved[usize::from(address.is_ipv6())]
     }
 
-    /// When a flow was seen, of those that there are.
+    /// The time at which an existing flow was last seen.
     pub(super) fn last_seen(&self) -> Result<Option<u64>> {
         let flows = self.flows[0].entries()?;
         Ok(flows.first().map(|(_, flow)| flow.last_seen))
     }
 
-    /// The tuple of every note.
+    /// The tuple of every entry.
     fn notes(&self) -> Result<Vec<PodTuple>> {
         let mut notes = Vec::new();
         for table in &self.moved {
@@ -82,7 +82,7 @@ impl Tables {
         Ok(notes)
     }
 
-    /// Counts the notes that have been planted.
+    /// Counts the planted entries.
     pub(super) fn count_notes(&mut self) -> Result<()> {
         let notes = self.notes()?;
         match &mut self.groups {
@@ -91,7 +91,7 @@ impl Tables {
         }
     }
 
-    /// Forgets everything.
+    /// Empties all tables.
     pub(super) fn clear(&self) -> Result<()> {
         for family in 0..2 {
             self.flows[family].clear()?;
@@ -105,8 +105,9 @@ impl Tables {
         self.link_locals.clear()
     }
 
-    /// Compares what is remembered with what should be; says what differs. `begin` is when the
-    /// batch began, in jiffies; where it took long, what has become a stream is no difference.
+    /// Compares the tables with the expected state and returns the differences. `begin` is the
+    /// beginning of the batch, in jiffies. After a slow batch, flows that have become streams are
+    /// no difference.
     pub(super) fn compare(
         &mut self,
         state: &State,
@@ -197,7 +198,7 @@ impl Tables {
         let mut fragments = BTreeMap::new();
         for (key, value) in self.fragments.entries()? {
             let error = Outside {
-                // Of the flow's ENI the datagram's receiver tells.
+                // The ENI of the flow follows from the datagram's receiver.
                 eni: 0,
                 protocol: value.protocol,
                 remote: value.remote.into(),
@@ -261,7 +262,7 @@ fn inside(tuple: &PodTuple) -> Inside {
     }
 }
 
-/// What a note says of who spoke.
+/// Bits of an entry for packets in both directions.
 fn noted(note: &Note) -> Noted {
     Noted {
         endpoint: note.endpoint,
@@ -276,7 +277,7 @@ fn is_before(low: u32, time: u64) -> bool {
     low.wrapping_sub(u32::from_le_bytes([a, b, c, d])) > u32::MAX / 2
 }
 
-/// Says which entries differ.
+/// Reports entries that differ.
 fn compare<K: Ord + Debug, V: PartialEq + Debug>(
     what: &str,
     found: &BTreeMap<K, V>,

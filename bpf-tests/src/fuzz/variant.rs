@@ -10,7 +10,7 @@ use loader::intent::masquerade::NO_SLICES;
 
 use crate::model::world::{Marks, Metadata, Settings};
 
-/// What is fixed when the programs are loaded.
+/// Settings that are fixed when the programs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
     masquerade_v6: bool,
@@ -24,12 +24,12 @@ pub struct Variant {
     flows_per_endpoint: u32,
     flows_of_host: u32,
     mask: u32,
-    /// True if notes have been counted since the maps were made.
+    /// True if flow entries have been counted since the maps were made.
     pub(super) is_counted: bool,
 }
 
 impl Variant {
-    /// Those that a run goes through.
+    /// Variants of a run.
     pub const ALL: [Self; 5] = [
         Self {
             masquerade_v6: true,
@@ -103,7 +103,7 @@ impl Variant {
         },
     ];
 
-    /// One with so little room that flows find none.
+    /// A variant with so little capacity that flows do not fit.
     pub const TINY: Self = Self {
         masquerade_v6: true,
         metadata: MetadataPolicy::Primary,
@@ -119,7 +119,7 @@ impl Variant {
         is_counted: true,
     };
 
-    /// One with more room for flows than ports.
+    /// A variant with more capacity for flows than ports.
     pub const FEW_PORTS: Self = Self {
         capacity: 1024,
         ..Self::TINY
@@ -129,10 +129,10 @@ impl Variant {
         MarkLayout::new(self.mask).ok().context("a mask")
     }
 
-    /// The settings that the programs are loaded with.
+    /// The settings for loading the programs.
     ///
     /// # Errors
-    /// When a variant is not what a setting may be.
+    /// When a setting is invalid.
     pub fn settings(&self) -> Result<DatapathSettings> {
         let mut slices = NO_SLICES;
         for (slice, (first, last)) in slices.iter_mut().zip(self.ports) {
@@ -157,7 +157,7 @@ impl Variant {
         })
     }
 
-    /// The same for the model.
+    /// The settings in the model's form.
     pub(super) fn model(&self) -> Result<Settings> {
         let layout = self.layout()?;
         Ok(Settings {

@@ -2,8 +2,8 @@
 
 use super::instruction::{Alu, Condition};
 
-/// The result of an operation on 64 bits, or on the lower 32: the upper ones are then 0. Division by
-/// zero gives 0, the rest of one what was divided (RFC 9669 section 4.1).
+/// The result of an operation on 64 bits, or on the lower 32: the upper ones are then 0. Division
+/// by zero gives 0, and its remainder is the dividend (RFC 9669 section 4.1).
 #[expect(
     clippy::cast_possible_truncation,
     reason = "an operation on 32 bits takes the lower ones"
@@ -17,7 +17,7 @@ pub(super) fn compute(alu: Alu, wide: bool, left: u64, right: u64) -> u64 {
         Alu::ShiftLeft => narrow.wrapping_shl(amount),
         Alu::ShiftRight => narrow.wrapping_shr(amount),
         Alu::ShiftSigned => narrow.cast_signed().wrapping_shr(amount).cast_unsigned(),
-        // They take all 64 bits whatever their class.
+        // They use all 64 bits in either class.
         Alu::ToBig(_) | Alu::ToLittle(_) => return compute_wide(alu, left, right),
         _ => compute_wide(alu, narrow.into(), amount.into()) as u32,
     })
@@ -52,7 +52,7 @@ fn compute_wide(alu: Alu, left: u64, right: u64) -> u64 {
     }
 }
 
-/// Whether a condition holds of 64 bits, or of the lower 32.
+/// True if a condition holds for 64 bits, or for the lower 32.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a comparison of 32 bits takes the lower ones"
@@ -61,7 +61,7 @@ pub(super) fn holds(condition: Condition, wide: bool, left: u64, right: u64) -> 
     let (left, right) = if wide {
         (left.cast_signed(), right.cast_signed())
     } else {
-        // Both orders of numbers, signed and not, survive this.
+        // Sign extension keeps the order of numbers, signed and unsigned.
         let signed = |value: u64| i64::from((value as u32).cast_signed());
         (signed(left), signed(right))
     };

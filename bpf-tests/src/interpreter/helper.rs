@@ -1,11 +1,11 @@
-//! The kernel's helpers that the programs call, as far as they use them.
+//! The kernel's helpers, as far as the programs use them.
 
 use anyhow::{Result, bail, ensure};
 
 use super::memory::{self, Memory};
 use crate::testrun::REDIRECT;
 
-/// `ENOMEM` and `ENOTSUPP` of the kernel, as helpers answer them.
+/// `ENOMEM` and `ENOTSUPP` of the kernel, as helpers return them.
 const NO_MEMORY: i64 = -12;
 const NOT_SUPPORTED: i64 = -524;
 /// `EFAULT`.
@@ -74,7 +74,7 @@ impl Helper {
     }
 }
 
-/// What helpers know that is no memory.
+/// State of helpers outside of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host {
     /// The time.
@@ -94,7 +94,7 @@ impl Host {
     }
 }
 
-/// Calls a helper with the registers from 1 on. What it answers is sign-extended.
+/// Calls a helper with the registers from 1 on. Its result is sign-extended.
 pub(super) fn call(
     helper: Helper,
     memory: &mut Memory<'_>,
@@ -129,15 +129,15 @@ pub(super) fn call(
             removed.map_or_else(super::map::Refusal::code, |()| 0)
         }
         Helper::Random => return Ok(host.draw()),
-        // Nothing runs on another one.
+        // There is only one CPU.
         Helper::Cpu => return Ok(0),
         Helper::Jiffies => return Ok(host.jiffies),
-        // Nothing runs beside the program.
+        // The program runs alone.
         Helper::Lock | Helper::Unlock => {
             memory.bytes(first, 4)?;
             0
         }
-        // Nobody has a socket.
+        // There are no sockets.
         Helper::TcpSocket | Helper::UdpSocket => {
             memory.bytes(second, usize::try_from(third)?)?;
             return Ok(0);
@@ -156,13 +156,13 @@ pub(super) fn call(
             ensure!(first == memory::CONTEXT, "not the context");
             of_packet(helper, memory, [second, third, fourth, fifth])?
         }
-        // That the device has summed the packet up is not so.
+        // The device has not summed up the packet.
         Helper::ChecksumUpdate => NOT_SUPPORTED,
     };
     Ok(code.cast_unsigned())
 }
 
-/// The same for helpers that work on the packet.
+/// Calls a helper that works on the packet.
 fn of_packet(helper: Helper, memory: &mut Memory<'_>, arguments: [u64; 4]) -> Result<i64> {
     let [second, third, fourth, fifth] = arguments;
     let length = memory.skb.frame.len();

@@ -1,6 +1,6 @@
-//! The address space of an interpreted program. An address names a region in its upper half and a
-//! place in it in its lower half, so that every access is checked against its region's bounds and no
-//! sum leads from one region into another.
+//! The address space of an interpreted program. An address has a region in its upper half and an
+//! offset in its lower half. Every access is checked against its region's bounds, and no sum leads
+//! from one region into another.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -20,7 +20,7 @@ mod region {
     pub(super) const FRAMES: u32 = 16;
     /// The values of the first map; those of the others follow.
     pub(super) const VALUES: u32 = 64;
-    /// The first map, as helpers take it; nothing can be read there.
+    /// The first map, as an argument of helpers; it cannot be read.
     pub(super) const MAPS: u32 = 1024;
 }
 
@@ -33,7 +33,7 @@ pub(super) const CONTEXT: u64 = address(region::CONTEXT, 0);
 /// The packet's first byte.
 pub(super) const PACKET: u64 = address(region::PACKET, 0);
 
-/// A map, as helpers take it.
+/// A map, as an argument of helpers.
 pub(super) const fn map_address(number: u32) -> u64 {
     address(region::MAPS + number, 0)
 }
@@ -43,7 +43,7 @@ pub(super) const fn value_address(number: u32, offset: u32) -> u64 {
     address(region::VALUES + number, offset)
 }
 
-/// The number of the map that helpers are given by this address.
+/// The number of the map at this address, an argument of helpers.
 pub(super) fn map_number(address: u64) -> Result<usize> {
     let (region, offset) = split(address);
     let number = region.checked_sub(region::MAPS);
@@ -59,10 +59,10 @@ fn split(address: u64) -> (u32, usize) {
     ((address >> 32) as u32, address as u32 as usize)
 }
 
-/// What a program can reach.
+/// Memory that a program can reach.
 #[derive(Debug)]
 pub(super) struct Memory<'a> {
-    /// The packet, and what the kernel says of it.
+    /// The packet and its metadata in the kernel.
     pub(super) skb: Skb,
     /// The maps.
     pub(super) maps: &'a mut [Map],
@@ -78,7 +78,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Begins a function; the address of the end of its frame.
+    /// Enters a function, and returns the address of its frame's end.
     pub(super) fn enter(&mut self) -> Result<u64> {
         let depth = self.frames.len();
         ensure!(depth < MAX_FRAMES, "too many functions in a row");
@@ -87,7 +87,7 @@ impl<'a> Memory<'a> {
         Ok(address(region, u32::try_from(FRAME_SIZE)?))
     }
 
-    /// Ends a function.
+    /// Leaves a function.
     pub(super) fn leave(&mut self) {
         self.frames.pop();
     }
@@ -163,7 +163,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// What stands at a constant address in a map that nobody writes.
+/// Number at a constant address in a read-only map.
 pub(super) fn constant(maps: &[Map], address: u64, size: usize) -> Option<u64> {
     let (region, offset) = split(address);
     let map = maps.get(usize::try_from(region.checked_sub(region::VALUES)?).ok()?)?;

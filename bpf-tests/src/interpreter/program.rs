@@ -16,9 +16,9 @@ use crate::testrun::snapshot::Snapshot;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) code: Vec<Instruction>,
-    /// What each slot counts: 0 where the verifier leaves nothing of it.
+    /// Weight of each slot: 0 if the verifier removes it.
     pub(super) weights: Vec<u8>,
-    /// Where each slot comes from.
+    /// Source line of each slot.
     pub(super) lines: Lines,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Links the object, with what lies in the maps of the kernel's programs.
+    /// Links the object, with the contents of the maps of the kernel's programs.
     pub(super) fn new(object: &[u8], snapshots: &BTreeMap<String, Snapshot>) -> Result<Self> {
         let types = Object::parse(object)?.btf.map(|types| types.to_bytes());
         let types = types.context("an object without types")?;

@@ -1,5 +1,5 @@
-//! A packet and its context, `struct __sk_buff` of `include/uapi/linux/bpf.h`, as the kernel's test run
-//! makes them: all of the packet is where the program sees it, and nobody has summed it up.
+//! A packet and its context, `struct __sk_buff` of `include/uapi/linux/bpf.h`, as in the kernel's
+//! test run. The whole packet is linear, and no device has summed it up.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -19,7 +19,7 @@ mod field {
     pub(super) const GSO_SIZE: usize = 176;
 }
 
-/// A packet and what the kernel says of it.
+/// A packet and its metadata.
 #[derive(Debug)]
 pub(super) struct Skb {
     pub(super) frame: Vec<u8>,
@@ -43,8 +43,8 @@ impl Skb {
         }
     }
 
-    /// A field as the program loads it. The kernel makes addresses of `data` and `data_end`, which the
-    /// object loads as words.
+    /// A field as the program loads it. The kernel replaces `data` and `data_end` by addresses,
+    /// which the object loads as words.
     pub(super) fn field(&self, offset: usize, size: usize) -> Result<u64> {
         ensure!(size == 4, "{size} bytes of a field of the context");
         let length = u64::try_from(self.frame.len())?;
@@ -52,7 +52,7 @@ impl Skb {
             field::LENGTH => length,
             field::KIND => self.kind.into(),
             field::MARK => self.mark.into(),
-            // The kernel's test run has no tag beside a packet.
+            // The kernel's test run has no out-of-band tag.
             field::VLAN_PRESENT => 0,
             field::INGRESS_IFINDEX => self.ingress_ifindex.into(),
             field::IFINDEX => self.ifindex.into(),
@@ -73,7 +73,7 @@ impl Skb {
         Ok(())
     }
 
-    /// A 16-bit number of the packet, as it lies in memory.
+    /// A 16-bit number of the packet, in memory order.
     pub(super) fn half(&mut self, offset: usize) -> Result<&mut [u8; 2]> {
         let half = self
             .frame
@@ -83,7 +83,7 @@ impl Skb {
     }
 }
 
-/// Whose the packet is, by its destination's MAC (`eth_type_trans` of `net/ethernet/eth.c`).
+/// Packet type, by the destination's MAC (`eth_type_trans` of `net/ethernet/eth.c`).
 fn kind(frame: &[u8], mac: [u8; 6]) -> u32 {
     /// Values of `include/uapi/linux/if_packet.h`.
     const HOST: u32 = 0;

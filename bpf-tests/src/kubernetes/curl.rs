@@ -1,4 +1,4 @@
-//! Asking the API server by curl: a client that shares nothing with the agent's.
+//! Requests to the API server by curl: a client that shares no code with the agent's.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fabric::{Netns, command};
 
-/// Who asks, and where.
+/// A user's client of a server.
 #[derive(Clone, Debug)]
 pub struct Caller<'a> {
     netns: &'a Netns,
@@ -18,7 +18,7 @@ pub struct Caller<'a> {
     token: String,
 }
 
-/// What the server answered.
+/// Answer of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status code.
@@ -31,7 +31,7 @@ impl Answer {
     /// The body, if the status code is the expected one.
     ///
     /// # Errors
-    /// When it is another one.
+    /// When the status code differs.
     pub fn expect(self, code: u16) -> Result<Value> {
         if self.code != code {
             bail!("answered {self}; expected {code}");
@@ -74,7 +74,7 @@ impl<'a> Caller<'a> {
         self.ask("POST", path, Some(("application/json", object)))
     }
 
-    /// Puts an object in the place of another one.
+    /// Replaces an object.
     ///
     /// # Errors
     /// When there is no answer.
@@ -82,7 +82,7 @@ impl<'a> Caller<'a> {
         self.ask("PUT", path, Some(("application/json", object)))
     }
 
-    /// Merges into an object.
+    /// Merges a patch into an object.
     ///
     /// # Errors
     /// When there is no answer.
@@ -98,7 +98,7 @@ impl<'a> Caller<'a> {
         self.ask("DELETE", path, None)
     }
 
-    /// Makes an object, or makes it what it is to be, as `kubectl apply --server-side` does.
+    /// Creates or changes an object, as `kubectl apply --server-side` does.
     ///
     /// # Errors
     /// When it is refused.

@@ -14,10 +14,10 @@ use super::program;
 use super::server::{end, log_to};
 use crate::fabric::Fabric;
 
-/// The program that all of iptables' names lead to, for its way by nftables.
+/// The program behind all of iptables' names, for its nftables backend.
 const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
 
-/// The rules that it writes.
+/// Kind of the rules that it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum ProxyMode {
     /// Rules of iptables.
@@ -78,15 +78,15 @@ impl KubeProxy {
         })
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// When the system refuses to tell.
+    /// When the system refuses.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// What it wrote.
+    /// Log of kube-proxy.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_else(|error| error.to_string())
@@ -99,7 +99,7 @@ impl Drop for KubeProxy {
     }
 }
 
-/// kube-proxy's settings: nothing that is not this node's own.
+/// kube-proxy's settings, which change only this node's own state.
 fn configuration(mode: ProxyMode) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -108,9 +108,9 @@ fn configuration(mode: ProxyMode) -> Value {
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         "mode": mode.to_string(),
-        // The mode nftables serves node ports at the primary address alone, unless it is told others.
+        // The mode nftables by default serves node ports at the primary address alone.
         "nodePortAddresses": ["0.0.0.0/0", "::/0"],
-        // These are the whole machine's, or left as they are.
+        // These settings belong to the whole machine, or are left as they are.
         "conntrack": {
             "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"
         },

@@ -21,8 +21,8 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts it beside a containerd that was started for it, as the user of its node. It makes the
-    /// node's object itself. Pods ask the DNS servers at `dns` for names.
+    /// Starts it for the node of a containerd that was started for it. It creates the node's object
+    /// itself. Pods use the DNS servers at `dns`.
     ///
     /// # Errors
     /// When it was not built, or cannot be started.
@@ -55,7 +55,7 @@ impl Kubelet {
         Ok(Self { child, log })
     }
 
-    /// What it wrote.
+    /// Log of the kubelet.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_else(|error| error.to_string())
@@ -68,13 +68,13 @@ impl Drop for Kubelet {
     }
 }
 
-/// Its settings: nothing of the machine changes, whatever cgroups it has, and the cluster hears of
-/// changes within a second.
+/// Its settings: they change nothing of the machine, whichever cgroups it has, and report changes
+/// to the cluster within a second.
 fn settings(folder: &Path, fabric: &Fabric, bed: &Bed) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        // The API server has no certificate of a client for it.
+        // The API server has no client certificate for it.
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",

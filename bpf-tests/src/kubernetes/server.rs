@@ -16,20 +16,20 @@ use crate::fabric::eventually::{check, eventually};
 
 /// The time that either may take to start on a busy machine.
 const START: Duration = Duration::from_mins(2);
-/// Where etcd serves, on the loopback device of the namespace.
+/// URL of etcd, on the loopback device of the namespace.
 const STORE: &str = "http://127.0.0.1:2379";
 const STORE_PEER: &str = "http://127.0.0.1:2380";
-/// Where the API server serves.
+/// Port of the API server.
 const PORT: u16 = 6443;
-/// An address that nobody has (RFC 5737).
+/// An unused address (RFC 5737).
 const UNUSED: &str = "192.0.2.1";
-/// The service CIDR of a cluster that needs no other.
+/// The default service CIDR.
 const SERVICES: &str = "10.96.0.0/16";
 
 /// The description of an API server to start.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// The address that it serves at; one of loopback serves its namespace alone, and the service
+    /// The address that it serves at. One of loopback serves its namespace alone, and the service
     /// `kubernetes` then leads nowhere.
     pub address: IpAddr,
     /// The cluster's service CIDRs, as the flag has them.
@@ -87,7 +87,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Starts the store, or starts it again with what it has stored.
+    /// Starts the store, or restarts it with its data.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -95,7 +95,7 @@ impl ApiServer {
         self.kill_store();
         let mut etcd = self.command("etcd")?;
         etcd.arg("--data-dir").arg(self.folder.join("etcd"));
-        // What a test writes need not outlive the machine.
+        // A test's data need not outlive the machine.
         etcd.args(["--unsafe-no-fsync", "--name", "default"])
             .args([
                 "--listen-client-urls",
@@ -110,14 +110,14 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Ends the store, as a crash does.
+    /// Kills the store, as a crash does.
     pub fn kill_store(&mut self) {
         if let Some(mut store) = self.store.take() {
             end(&mut store);
         }
     }
 
-    /// Where the store serves, in the server's namespace.
+    /// URL of the store in the server's namespace.
     #[must_use]
     pub fn store(&self) -> &'static str {
         STORE
@@ -127,7 +127,7 @@ impl ApiServer {
         Ok(self.netns.command(&program(name)?.to_string_lossy()))
     }
 
-    /// Ends the API server, as a crash does; what it has stored stays.
+    /// Kills the API server, as a crash does; its data stays.
     pub fn kill(&mut self) {
         if let Some(mut server) = self.server.take() {
             end(&mut server);
@@ -175,7 +175,7 @@ impl ApiServer {
             .arg(&certificates)
             .arg("--token-auth-file")
             .arg(self.folder.join("tokens.csv"))
-            // Of the pair that it makes for itself.
+            // The key of the pair that it makes for itself.
             .arg("--service-account-key-file")
             .arg(&key)
             .arg("--service-account-signing-key-file")
@@ -189,7 +189,7 @@ impl ApiServer {
                 "--kubelet-preferred-address-types=InternalIP",
             ]);
         if self.spec.address.is_loopback() {
-            // No pod reaches it. It wants an address to advertise, which goes nowhere then.
+            // No pod reaches it. It needs an address to advertise, which may be unused then.
             command
                 .args(["--endpoint-reconciler-type", "none"])
                 .args(["--advertise-address", UNUSED]);
@@ -197,7 +197,7 @@ impl ApiServer {
             command.args(["--advertise-address", &address]);
         }
         if self.spec.nodes.is_empty() {
-            // It would wait for a controller that makes accounts.
+            // The plugin would wait for a controller that makes accounts.
             command
                 .args(["--authorization-mode", "RBAC"])
                 .args(["--disable-admission-plugins", "ServiceAccount"]);
@@ -219,37 +219,37 @@ impl ApiServer {
         &self.folder
     }
 
-    /// The namespace that it serves in.
+    /// The namespace of the server.
     #[must_use]
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// Where it serves.
+    /// URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.spec.address, PORT))
     }
 
-    /// The file with the certificate that it shows, and its issuer's.
+    /// The file with its certificate and its issuer's.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         certificate(&self.folder)
     }
 
-    /// Asks as somebody who may do everything.
+    /// A client with all rights.
     #[must_use]
     pub fn admin(&self) -> Caller<'_> {
         self.with_token(&User::Admin.token())
     }
 
-    /// Asks with a token.
+    /// A client with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Caller<'_> {
         Caller::new(&self.netns, self.url(), &self.certificate(), token)
     }
 
-    /// A token of a service account that exists.
+    /// A token of an existing service account.
     ///
     /// # Errors
     /// When the account does not exist.
@@ -257,8 +257,8 @@ impl ApiServer {
         self.token_bound_to(namespace, account, &Value::Null)
     }
 
-    /// A token of a service account that is good for as long as an object is there. One of a pod says
-    /// which node the pod is on.
+    /// A token of a service account that is valid while an object exists. A token of a pod also
+    /// names the pod's node.
     ///
     /// # Errors
     /// When the account or the object does not exist.
@@ -273,7 +273,7 @@ impl ApiServer {
         Ok(token.context("the answer has no token")?.to_owned())
     }
 
-    /// Writes a kubeconfig with a token, and returns where it is.
+    /// Writes a kubeconfig with a token, and returns its path.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -292,7 +292,7 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Writes a kubeconfig of who may do everything.
+    /// Writes a kubeconfig with all rights.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -319,23 +319,22 @@ impl ApiServer {
             .try_for_each(|object| admin.apply(&path_of(object)?, object).map(drop))
     }
 
-    /// Makes the definitions of the custom resources that are not there, and waits until they are
-    /// served.
+    /// Creates the missing definitions of the custom resources, and waits until they are served.
     ///
     /// # Errors
-    /// When one is refused, or does not come to be served.
+    /// When one is refused, or is not served in time.
     pub fn make_crds(&self) -> Result<()> {
         crds()?.iter().try_for_each(|crd| self.make_crd(crd))
     }
 
-    /// Makes the definition of a custom resource if it is not there, and waits until it is served.
+    /// Creates the definition of a custom resource if it is missing, and waits until it is served.
     ///
     /// # Errors
-    /// When it is refused, or does not come to be served.
+    /// When it is refused, or is not served in time.
     pub fn make_crd(&self, crd: &Value) -> Result<()> {
         let path = path_of(crd)?;
         let (collection, _) = path.rsplit_once('/').context("it is of a collection")?;
-        // Not by a server-side apply: that refuses what this server does not know yet.
+        // A server-side apply would refuse kinds that this server does not serve yet.
         let answer = self.admin().post(collection, crd)?;
         if answer.code != 409 {
             answer.expect(201)?;
@@ -363,7 +362,7 @@ fn certificate(folder: &Path) -> PathBuf {
     folder.join("certificates/apiserver.crt")
 }
 
-/// Has a command write to a log.
+/// Makes a command write to a log.
 pub(super) fn log_to<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Command> {
     let log = File::options().create(true).append(true).open(log)?;
     Ok(command

@@ -1,4 +1,4 @@
-//! A node that the agent has set up, of any size.
+//! A node of any size that the agent has set up.
 
 use std::net::Ipv4Addr;
 
@@ -12,14 +12,14 @@ use crate::fabric::eventually::check;
 use crate::fabric::layout::{Addressing, Eni};
 use crate::fabric::{Fabric, Spec, counters, document};
 
-/// How large a node is.
+/// Size of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Endpoints, the real one among them.
+    /// Endpoints, including the real one.
     pub endpoints: usize,
     /// ENIs.
     pub enis: u8,
-    /// CIDRs that are exempt from masquerade beside the VPC's.
+    /// CIDRs that are exempt from masquerade, in addition to the VPC's.
     pub cidrs: usize,
     /// Translated flows.
     pub flows: usize,
@@ -34,7 +34,7 @@ impl Size {
         flows: 1000,
     };
 
-    /// Bits of an ENI's subnet: as large as the VPC has room for.
+    /// Prefix length of an ENI's subnet: as large as fits into the VPC.
     fn subnet_bits(self) -> u8 {
         if self.enis <= 2 { 18 } else { 20 }
     }
@@ -44,9 +44,9 @@ impl Size {
         u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(number) << (32 - self.subnet_bits()))
     }
 
-    /// The prefixes of an ENI, as many as its share of the endpoints needs and one more.
+    /// The prefixes of an ENI: enough for its share of the endpoints, and one more.
     fn prefixes(self, number: u8) -> impl Iterator<Item = String> {
-        // The subnet's first addresses are the router's and the ENI's own.
+        // The subnet's first addresses belong to the router and the ENI itself.
         let first = self.subnet(number) + 64;
         let count = self.endpoints.div_ceil(16 * usize::from(self.enis)) + 1;
         (first..)
@@ -73,7 +73,7 @@ impl Size {
         document
     }
 
-    /// CIDRs that the measured traffic does not go to.
+    /// CIDRs outside of the measured traffic.
     fn exempt(self) -> impl Iterator<Item = String> {
         // Shared address space (RFC 6598), a /24 each.
         let first = u32::from(Ipv4Addr::new(100, 64, 0, 0));
@@ -86,18 +86,18 @@ impl Size {
 
 /// A node of a size, with a real pod in the middle of the others.
 ///
-/// The agent sets everything up that does not depend on endpoints, and the real pod. It is killed
-/// then: what is pinned goes on, and it would remove the endpoints that are planted.
+/// The agent sets up the real pod, and everything that does not depend on endpoints. It is then
+/// killed: pinned objects keep working, and it would remove the planted endpoints.
 ///
 /// # Errors
-/// When something cannot be set up, or packets do not leave as they should.
+/// When something cannot be set up, or packets leave in the wrong way.
 pub fn site(size: Size, service_nat: bool) -> Result<Site> {
     let nat = if service_nat { "on" } else { "off" };
     let mut fabric = Fabric::ready(&Spec {
         settings: json!({
             "services": {"nat": nat},
             "masquerade": {"native-routing-cidrs": size.exempt().collect::<Vec<_>>()},
-            // One pod is to have them all.
+            // One pod must be able to have all flows.
             "nat": {"flows": {"per-endpoint": datapath_common::abi::DEFAULT_FLOWS_V4}},
             "log-level": "info",
         }),
@@ -127,8 +127,8 @@ pub fn site(size: Size, service_nat: bool) -> Result<Site> {
     Ok(site)
 }
 
-/// Shows that what is going to be measured are our programs, both ways: the stack would carry the
-/// packets as well.
+/// Proves that our programs will be measured, in both directions: the stack would carry the packets
+/// as well.
 fn goes_past_the_stack(site: &Site) -> Result<()> {
     let before = counters::read(&site.fabric)?;
     for traffic in Traffic::ALL {

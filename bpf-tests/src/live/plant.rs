@@ -1,9 +1,9 @@
-//! Endpoints without pods, and flows without conversations: what makes a node large.
+//! Endpoints without pods, and flows without conversations, which make a node large.
 //!
-//! An endpoint is planted as the agent would write it: an entry of `ADDRESSES` and a route of the pod
-//! table, with the real pod's device. A flow is planted by the program itself: the real pod sends a
-//! datagram that makes it, to where nobody is. What is known of gateways is planted for good: nobody
-//! renews it once the agent is dead.
+//! An endpoint is planted as the agent would write it: an entry of `ADDRESSES` and a route of the
+//! pod table, with the real pod's device. A flow is planted by the program itself: the real pod
+//! sends a datagram to an unused address. Gateways' entries never expire, because a dead agent does
+//! not renew them.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -22,7 +22,7 @@ use super::site::Site;
 use crate::fabric::eventually::check;
 use crate::fabric::{Fabric, Pod};
 
-/// Where the flows lead: benchmarking addresses (RFC 2544), which the router throws away.
+/// Destinations of the flows: benchmarking addresses (RFC 2544), which the router discards.
 const NOWHERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 /// Flows to each address there.
 const PORTS: u16 = 50_000;
@@ -39,7 +39,7 @@ fn addresses(fabric: &Fabric) -> Result<HashMap<MapData, Addr, AddressEntry>> {
     Ok(Map::HashMap(map).try_into()?)
 }
 
-/// Adds endpoints to the real one until there are so many.
+/// Adds endpoints to the real one until there are `count`.
 ///
 /// # Errors
 /// When the ENIs have too few addresses, or the kernel refuses.
@@ -103,7 +103,7 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
     fabric.node.ip(&batch)
 }
 
-/// Has the programs know the gateways of all ENIs for good.
+/// Writes entries without expiry for the gateways of all ENIs.
 ///
 /// # Errors
 /// When the router or the kernel refuses.
@@ -126,16 +126,16 @@ pub fn gateways(fabric: &Fabric) -> Result<()> {
     Ok(())
 }
 
-/// A host-side MAC that no other endpoint has: the identity of an endpoint is bits of it.
+/// A unique host-side MAC: the identity of an endpoint consists of bits of it.
 fn other_mac(real: [u8; 4], number: [u8; 4]) -> [u8; 6] {
     let [a, b, c, d] = std::array::from_fn(|i| real[i] ^ number[i] ^ u8::from(i == 0));
     [0x02, 0x7e, a, b, c, d]
 }
 
-/// Has the real pod open flows to the outside until there are so many.
+/// Makes the real pod open flows to the outside until there are `count`.
 ///
 /// # Errors
-/// When a datagram cannot be sent, or the flows do not come to be.
+/// When a datagram cannot be sent, or the flows are not created.
 pub fn flows(site: &Site, count: usize) -> Result<()> {
     let net = IpNet::new(NOWHERE.into(), 24)?;
     let router = &site.fabric.vpc.router;
@@ -159,7 +159,7 @@ pub fn flows(site: &Site, count: usize) -> Result<()> {
     })
 }
 
-/// The number of flows that the real pod has, as its quota counts them.
+/// The number of flows of the real pod, by its quota.
 fn flows_of(site: &Site) -> Result<usize> {
     const SIZE: usize = size_of::<Quota>();
     let Site { fabric, pod } = site;

@@ -1,4 +1,4 @@
-//! A node in a VPC of its own, with one real pod, and the servers that the pod talks to.
+//! A node in a VPC of its own, with one real pod, and the pod's servers.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -12,16 +12,16 @@ use super::lane::Lane;
 use crate::fabric::eventually::check;
 use crate::fabric::{Fabric, Place, Pod, source_check};
 
-/// The ENI that the measured pod's address is of: a secondary one, as most pods' are.
+/// The ENI of the measured pod's address: a secondary one, as for most pods.
 pub const ENI: u8 = 1;
 /// A server of the VPC, in no subnet of an ENI.
 const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 0, 254, 10);
-/// A server beyond it.
+/// A server beyond the VPC.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 10);
-/// The time that a first packet may take, with a question for a neighbour before it.
+/// The time that a first packet may take, including neighbour discovery.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a lane's traffic goes, and so whether it is masqueraded.
+/// Destination of a lane's traffic, which decides if it is masqueraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
     /// Within the VPC: the pod's address is kept.
@@ -42,10 +42,10 @@ impl Traffic {
     }
 }
 
-/// Whom a server is to see, and by which ENI its packets are to have come.
+/// The source that a server must see, and the ENI of its packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// To where.
+    /// Kind of traffic.
     pub traffic: Traffic,
     /// The source.
     pub source: IpAddr,
@@ -69,7 +69,8 @@ impl Site {
     /// When the router refuses.
     pub fn new(fabric: Fabric, pod: Arc<Pod>) -> Result<Self> {
         let router = &fabric.vpc.router;
-        // What every kernel has. Others pace by timers, whose interrupts come when they like.
+        // An algorithm that every kernel has. Others pace by timers, whose interrupts come at
+        // random.
         let control = [("ipv4/tcp_congestion_control", "reno")];
         for netns in [router, &fabric.node, &pod.netns] {
             netns.sysctls(&control)?;
@@ -89,7 +90,7 @@ impl Site {
         }
     }
 
-    /// The way from the pod to a server.
+    /// The path from the pod to a server.
     #[must_use]
     pub fn lane(&self, traffic: Traffic) -> Lane<'_> {
         Lane {
@@ -98,7 +99,7 @@ impl Site {
         }
     }
 
-    /// The way from a process on the node itself to a server.
+    /// The path from a process on the node itself to a server.
     ///
     /// # Errors
     /// When the node has no primary ENI.
@@ -109,7 +110,7 @@ impl Site {
         })
     }
 
-    /// Has one datagram answered, and returns whom the server took for its sender.
+    /// Sends one datagram, waits for the answer, and returns the source that the server saw.
     ///
     /// # Errors
     /// When it, or the answer, does not arrive.
@@ -117,11 +118,12 @@ impl Site {
         source_seen(self.lane(traffic)).with_context(|| format!("{traffic:?} traffic"))
     }
 
-    /// Shows on the source-checking fabric that packets leave as they should, both ways, and lifts
-    /// the checks then.
+    /// Proves on the source-checking fabric that packets leave correctly, both ways, and then lifts
+    /// the checks.
     ///
     /// # Errors
-    /// When a server sees another source or another ENI, and when a foreign source was counted.
+    /// When a server sees another source, packets take another ENI, or a foreign source was
+    /// counted.
     pub fn prove(&mut self, expected: &[Expected]) -> Result<()> {
         for of in expected {
             let lane = self.lane(of.traffic);
@@ -146,7 +148,7 @@ impl Site {
     }
 }
 
-/// Sends a datagram and has it answered; whom the server took for the client.
+/// Sends a datagram, waits for the answer, and returns the client's address as the server saw it.
 fn source_seen(lane: Lane<'_>) -> Result<IpAddr> {
     let bind = |place: Place<'_>| {
         place.netns.enter(|| {

@@ -19,21 +19,21 @@ use crate::fabric::Place;
 const SMALL: usize = 64;
 /// A large write.
 const LARGE: usize = 64 * 1024;
-/// Datagrams on their way before anybody reads.
+/// Datagrams in flight before the server reads.
 const BURST: u32 = 32;
 /// The time that a side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after the last datagram a flood is over.
+/// Silence after the last datagram that ends a flood.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Datagrams of a flood between two looks at the clock, which costs as much as a few of them.
+/// Datagrams of a flood between two readings of the clock, which cost as much as a few of them.
 const LOOK: u32 = 512;
 /// Room for a whole flood: a small datagram takes less than a kilobyte of it.
 const FLOOD_ROOM: usize = 8 << 20;
 
-/// Does an operation so many times, and a few times before, uncounted.
+/// Does an operation `count` times, after a few uncounted ones.
 ///
 /// # Errors
-/// When the two do not reach each other, or something is lost on the way.
+/// When the two do not reach each other, or something is lost.
 pub fn run(clock: &Clock, lane: Lane<'_>, operation: Operation, count: u32) -> Result<Took> {
     match operation {
         Operation::UdpOneWay => one_way(clock, lane, count),
@@ -46,8 +46,8 @@ pub fn run(clock: &Clock, lane: Lane<'_>, operation: Operation, count: u32) -> R
     }
 }
 
-/// Runs a client in its namespace beside a server, both on the one CPU. A side that fails closes
-/// its sockets, which ends the other.
+/// Runs a client in its namespace and a server, both on the one CPU. A side that fails closes its
+/// sockets, which ends the other.
 fn beside<T: Send, S: Send>(
     clock: &Clock,
     at: Place<'_>,
@@ -88,7 +88,7 @@ fn udp(lane: Lane<'_>) -> Result<(UdpSocket, UdpSocket, SocketAddr)> {
 fn listen(lane: Lane<'_>) -> Result<(TcpListener, SocketAddr)> {
     lane.server.netns.enter(|| {
         let listener = TcpListener::bind((lane.server.address, 0))?;
-        // What is accepted inherits it.
+        // Accepted connections inherit it.
         let patience = TimeVal::seconds(PATIENCE.as_secs().try_into()?);
         setsockopt(&listener, sockopt::ReceiveTimeout, &patience)?;
         let address = listener.local_addr()?;
@@ -138,7 +138,7 @@ fn one_way(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
     Ok(beside(clock, lane.client, serve, ask)?.0)
 }
 
-/// As many datagrams as arrive; nothing says how many that is but silence.
+/// Receives the datagrams that arrive; only silence shows that there are no more.
 fn flood(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
     let (client, server, _) = udp(lane)?;
     setsockopt(&server, sockopt::RcvBufForce, &FLOOD_ROOM)?;
@@ -152,7 +152,7 @@ fn flood(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
         let (mut arrived, mut took) = (0, None);
         while arrived < count && server.recv(&mut buffer).is_ok() {
             arrived += 1;
-            // That the last ones are lost is learned by waiting in vain: time that does not count.
+            // The loss of the last ones only shows by a timeout, which must not count.
             if arrived == count || arrived.is_multiple_of(LOOK) {
                 took = Some(clock.since(then, arrived)?);
             }
@@ -225,7 +225,7 @@ fn connections(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
             let (mut stream, _) = listener.accept()?;
             stream.read_exact(&mut buffer)?;
             stream.write_all(&buffer)?;
-            // The client closes first, so that what waits for stray segments is its port.
+            // The client closes first, so that its port is in TIME_WAIT.
             stream.read_exact(&mut buffer[..1]).err();
         }
         Ok(())
@@ -241,7 +241,7 @@ fn connections(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
     Ok(beside(clock, lane.client, serve, ask)?.0)
 }
 
-/// Does something some times uncounted, then so many times counted.
+/// Does something some times uncounted, then `count` times counted.
 fn timed(
     clock: &Clock,
     warm: u32,
@@ -258,10 +258,10 @@ fn timed(
     clock.since(then, count)
 }
 
-/// Large writes before the counted ones: a congestion window has opened by then.
+/// Large writes before the counted ones, so that the congestion window is open.
 const WARM_WRITES: u32 = 48;
 
-/// Writes, and waits until all has been read before the clock starts and before it stops.
+/// Writes, and waits until all data has been read before the clock starts and before it stops.
 fn write_large(
     clock: &Clock,
     stream: &mut TcpStream,

@@ -13,7 +13,7 @@
 //! | nat PREROUTING: mark connections of pods out of the VPC, restore the mark | the node |
 //! | nat POSTROUTING: translate them to the primary's address | the node |
 //!
-//! So what leaves the VPC leaves by the primary ENI, whichever owns the pod's address.
+//! So packets out of the VPC leave by the primary ENI, whichever ENI owns the pod's address.
 //!
 //! The rules are loaded by `iptables-nft`, the backend of current node images, without the comments
 //! that the VPC CNI adds and without those of kube-proxy: every difference to a real node makes this
@@ -29,7 +29,7 @@ use crate::fabric::eventually::check;
 use crate::fabric::layout::VPC_V4;
 use crate::fabric::{Fabric, Netns, Pod};
 
-/// The mark, and the bit of the connection mark, of what has to leave by the primary ENI.
+/// The mark, and the bit of the connection mark, of packets that must leave by the primary ENI.
 const MARK: &str = "0x80/0x80";
 const MASK: &str = "0x80";
 const CONNMARK_CHAIN: &str = "AWS-CONNMARK-CHAIN-0";
@@ -46,14 +46,14 @@ pub struct Counts {
     pub eni_routes: usize,
     /// Rules of iptables' mangle PREROUTING.
     pub mangle: usize,
-    /// Rules of nat PREROUTING and the chain behind it.
+    /// Rules of nat PREROUTING and its chain.
     pub prerouting: usize,
-    /// Rules of nat POSTROUTING and the chain behind it.
+    /// Rules of nat POSTROUTING and its chain.
     pub postrouting: usize,
 }
 
 impl Counts {
-    /// What there has to be for so many secondary ENIs and so many CIDRs that are not translated.
+    /// Expected numbers for a number of secondary ENIs and of CIDRs that are not translated.
     #[must_use]
     pub fn expected(population: Population, secondary_enis: usize, cidrs: usize) -> Self {
         let (pods, on_secondary) = (population.pods, population.on_secondary());
@@ -67,7 +67,7 @@ impl Counts {
         }
     }
 
-    /// What there is on a node with one secondary ENI.
+    /// Numbers on a node with one secondary ENI.
     ///
     /// # Errors
     /// When a tool fails.
@@ -99,7 +99,7 @@ fn iptables(node: &Netns, line: &str) -> Result<String> {
     node.run(&format!("iptables-nft {line}"))
 }
 
-/// Adds what routing by rules lacks: marks that follow connections, and translation by the primary.
+/// Adds marks that follow connections, and translation by the primary, to routing by rules.
 fn translate(fabric: &Fabric) -> Result<()> {
     let primary = fabric.eni(0)?.own_address(Family::V4);
     let primary = primary.context("the primary's address")?;
@@ -134,7 +134,7 @@ fn translate(fabric: &Fabric) -> Result<()> {
         .ip(&format!("rule add fwmark {MARK} table main pref 1024"))
 }
 
-/// A fabric as the VPC CNI would have it, and the real pod.
+/// A fabric set up like by the VPC CNI, and the real pod.
 fn install(population: Population) -> Result<(Fabric, std::sync::Arc<Pod>)> {
     let (fabric, pod) = kernel::bare()?;
     kernel::connect(&fabric, &pod, None)?;
@@ -143,10 +143,10 @@ fn install(population: Population) -> Result<(Fabric, std::sync::Arc<Pod>)> {
     Ok((fabric, pod))
 }
 
-/// A node with so many pods, whose state and behaviour were compared with the real thing's.
+/// A node with a number of pods, whose state and behaviour match the real VPC CNI's.
 ///
 /// # Errors
-/// When something cannot be set up, counts differ, or packets do not leave as they do there.
+/// When something cannot be set up, numbers differ, or packets leave in another way.
 pub fn site(population: Population) -> Result<Site> {
     let (fabric, pod) = install(population)?;
     check_counts(&fabric, population)?;
@@ -189,7 +189,7 @@ fn tracked(site: &Site) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// Counted by hand for three pods, two of which are of the secondary ENI.
+    /// The example has three pods, two of which belong to the secondary ENI.
     #[test]
     fn the_formulas_give_the_example() {
         let counts = Counts::expected(Population { pods: 3 }, 1, 1);

@@ -1,4 +1,4 @@
-//! What a pod sends.
+//! Packets that a pod sends.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -80,7 +80,7 @@ impl Passage<'_> {
         self.leave(&ip, &source, Origin::Pod)
     }
 
-    /// To an address that no network routes.
+    /// A packet to an address that no network routes.
     fn unroutable(&mut self, ip: &Ip, source: &Pod) -> Decided {
         match self.path(ip, source, Sender::Pod) {
             Path::Stack(eni) => {
@@ -92,7 +92,7 @@ impl Passage<'_> {
         Err(DropReason::UnroutableDestination.into())
     }
 
-    /// ARP has to name a sender that is the pod's own, or none.
+    /// An ARP packet must have the pod's own address as sender, or none.
     fn pod_asks_by_arp(&self) -> Decided {
         let sender: [u8; 4] = self
             .frame
@@ -119,8 +119,8 @@ impl Passage<'_> {
         is_counted.then_some(()).ok_or(DropReason::LinkLocalLimit)
     }
 
-    /// Neighbour discovery and MLD come from `::` and link-local addresses, and anything goes between
-    /// link-local ones.
+    /// Neighbour discovery and MLD come from `::` and link-local addresses. Between link-local
+    /// addresses every packet passes.
     fn without_own_source(&mut self, ip: &Ip) -> Decided {
         let may = ip.version == 6 && (ip.source.is_unspecified() || is_link_local(ip.source));
         let is_discovery = || {
@@ -154,7 +154,7 @@ impl Passage<'_> {
         self.world.settings.path_stack || pod.via_stack
     }
 
-    /// To the stack with these bits of ours.
+    /// Passes a packet to the stack with these bits of ours.
     pub(super) fn hand_up(&mut self, ours: u32, verdict: Verdict) -> Done {
         self.set_mark(ours);
         (verdict, Way::Pass)

@@ -1,4 +1,4 @@
-//! What an ENI receives.
+//! Packets that an ENI receives.
 
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -36,7 +36,7 @@ impl Passage<'_> {
         }
     }
 
-    /// For a pod's own address.
+    /// A packet to a pod's own address.
     fn for_pod(&mut self, ip: &Ip, pod: &Pod) -> Decided {
         if pod.eni_ifindex == 0 {
             return Err(DropReason::EniNotReady.into());
@@ -60,8 +60,8 @@ impl Passage<'_> {
         self.inward(ip, pod, pod.eni, Verdict::Local)
     }
 
-    /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
-    /// noted when the pod accepts.
+    /// Stores a flow from the outside if the pod's answers would be translated. A TCP flow is
+    /// stored when the pod accepts it.
     fn note_opened(&mut self, ip: &Ip, pod: &Pod) -> Result<(), DropReason> {
         let answers = policy(self.world, ip.destination, ip.source);
         let may_open = matches!(answers, Policy::Translate(_))
@@ -88,7 +88,7 @@ impl Passage<'_> {
             .note_inbound(self.world, pod.identity(), inside, 0)
     }
 
-    /// Notes what a segment shows that has no answer of the pod.
+    /// Adds the bits of a segment that the pod need not answer.
     fn note_segment(&mut self, ip: &Ip, pod: &Pod) {
         let Ok(Transport::Ports(ports)) = transport::read(&self.frame, ip) else {
             return;
@@ -125,7 +125,7 @@ impl Passage<'_> {
         Ok((verdict, Way::Redirect))
     }
 
-    /// For the translation address of an ENI: the answer to a flow, or the host's.
+    /// A packet to the translation address of an ENI: the answer to a flow, or one for the host.
     fn answer(&mut self, ip: &Ip, eni: u8) -> Decided {
         if self.world.eni_of_device(self.packet.ifindex) != Some(eni) {
             return Ok(self.up(Verdict::NotForPod));
@@ -204,7 +204,7 @@ impl Passage<'_> {
         self.inward(ip, &pod, eni, self.returned(&flow))
     }
 
-    /// A later piece of an ICMP error: it goes where the first one does.
+    /// A later fragment of an ICMP error, which follows the first one.
     fn rest_of_error(&mut self, ip: &Ip, outside: Outside) -> Decided {
         let Some(flow) = self.state.quoted(&outside) else {
             return Ok(self.up(Verdict::NotForPod));
@@ -218,7 +218,7 @@ impl Passage<'_> {
         self.inward(ip, &pod, outside.eni, self.returned(&flow))
     }
 
-    /// How a flow's answer goes back.
+    /// Verdict for a flow's answer.
     fn returned(&self, flow: &Flow) -> Verdict {
         if flow.stack && self.world.settings.service_nat {
             Verdict::StackFlowReturned
@@ -227,7 +227,7 @@ impl Passage<'_> {
         }
     }
 
-    /// The pod whose flow it is, and not the next one with its address.
+    /// The pod that has the flow, but not a later one with its address.
     fn endpoint(&self, flow: &Flow) -> Result<Pod, DropReason> {
         self.world
             .pod(flow.pod)
@@ -235,7 +235,7 @@ impl Passage<'_> {
             .ok_or(DropReason::NoEndpoint)
     }
 
-    /// Up to the stack; on a secondary ENI with its mark.
+    /// Passes a packet up to the stack; on a secondary ENI with its mark.
     fn up(&mut self, verdict: Verdict) -> Done {
         if let Some(eni) = self.world.eni_of_device(self.packet.ifindex)
             && eni != PRIMARY
@@ -245,7 +245,7 @@ impl Passage<'_> {
         (verdict, Way::Pass)
     }
 
-    /// The bits of what an ENI received: none for the primary.
+    /// Mark bits for packets that an ENI received: none for the primary.
     fn ingress_mark(&self, eni: u8) -> u32 {
         if eni == PRIMARY { 0 } else { self.mark_of(eni) }
     }

@@ -1,4 +1,4 @@
-//! What a frame says.
+//! Headers of a frame.
 
 use std::net::IpAddr;
 
@@ -20,14 +20,14 @@ pub const ICMPV6: u8 = 58;
 /// SCTP.
 pub const SCTP: u8 = 132;
 
-/// Which part of a datagram a packet carries.
+/// Part of a datagram that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// All of it.
     Whole,
-    /// Its beginning.
+    /// The first fragment.
     First,
-    /// Something behind its beginning.
+    /// A later fragment.
     Later,
 }
 
@@ -36,7 +36,7 @@ pub enum Piece {
 pub struct Ip {
     /// 4 or 6.
     pub version: u8,
-    /// Where the header begins.
+    /// Offset of the header.
     pub start: usize,
     /// Source.
     pub source: IpAddr,
@@ -48,11 +48,11 @@ pub struct Ip {
     pub protocol: u8,
     /// Length of the header, IPv4 options included.
     pub header_length: usize,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub transport: usize,
-    /// Where the packet ends; what lies behind is padding of the frame.
+    /// End of the packet; later bytes are padding of the frame.
     pub end: usize,
-    /// Which part of a datagram this is.
+    /// Part of a datagram that this is.
     pub piece: Piece,
     /// Identification of the datagram.
     pub id: u32,
@@ -65,13 +65,13 @@ impl Ip {
         self.version == 4 && self.header_length > 20
     }
 
-    /// Where the source address lies.
+    /// Offset of the source address.
     #[must_use]
     pub fn source_at(&self) -> usize {
         self.start + if self.version == 4 { 12 } else { 8 }
     }
 
-    /// Where the destination address lies.
+    /// Offset of the destination address.
     #[must_use]
     pub fn destination_at(&self) -> usize {
         self.start + if self.version == 4 { 16 } else { 24 }
@@ -114,7 +114,7 @@ fn ipv4(frame: &[u8], is_gso: bool) -> Result<Ip, DropReason> {
     read_ipv4(frame, start, start + length).ok_or(DropReason::Truncated)
 }
 
-/// The fields of an IPv4 header, lengths aside.
+/// The fields of an IPv4 header, except lengths.
 fn read_ipv4(frame: &[u8], start: usize, end: usize) -> Option<Ip> {
     let header_length = usize::from(byte(frame, start)? & 15) * 4;
     let fragment = number16(frame, start + 6)?;
@@ -171,7 +171,7 @@ fn has_mapped(ip: &Ip) -> bool {
     is_mapped(ip.source) || is_mapped(ip.destination)
 }
 
-/// The fields of an IPv6 header, without a look behind it.
+/// The fields of an IPv6 header, without its extension headers.
 fn read_ipv6(frame: &[u8], start: usize, end: usize) -> Option<Ip> {
     Some(Ip {
         version: 6,
@@ -188,11 +188,11 @@ fn read_ipv6(frame: &[u8], start: usize, end: usize) -> Option<Ip> {
     })
 }
 
-/// Most extension headers that are followed: every kind once, destination options twice.
+/// Limit for extension headers: every kind once, destination options twice.
 const MAX_EXTENSIONS: usize = 5;
 
-/// Follows the extension headers (RFC 8200 section 4) as far as they are there. Where they cannot
-/// be followed, the protocol is that of the next one.
+/// Follows the extension headers (RFC 8200 section 4) as far as possible. The protocol is that of
+/// the first one that cannot be followed.
 fn extensions(frame: &[u8], mut ip: Ip) -> Ip {
     for _ in 0..MAX_EXTENSIONS {
         let at = ip.transport;
@@ -221,7 +221,7 @@ fn extensions(frame: &[u8], mut ip: Ip) -> Ip {
 /// Reads an IP header within an ICMP error that ends at `end`.
 ///
 /// # Errors
-/// When it is cut, or malformed.
+/// When it is truncated, or malformed.
 pub fn quoted(frame: &[u8], start: usize, end: usize, version: u8) -> Result<Ip, DropReason> {
     let is_v4 = version == 4;
     if start + if is_v4 { 20 } else { 40 } > end {

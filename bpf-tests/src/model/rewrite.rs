@@ -6,7 +6,7 @@ use super::parse::{ICMP, Ip, Piece, UDP};
 use super::transport::{checksum_at, port_at};
 use super::wire::{adjusted, number16, octets, put, replace};
 
-/// Which side of a packet.
+/// Side of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The sender's.
@@ -15,7 +15,7 @@ pub enum Side {
     Destination,
 }
 
-/// Where the address of a side lies.
+/// Offset of the address of a side.
 fn address_at(ip: &Ip, side: Side) -> usize {
     match side {
         Side::Source => ip.source_at(),
@@ -36,7 +36,7 @@ pub fn lower_ttl(frame: &mut [u8], ip: &Ip) {
     }
 }
 
-/// Carries a change over to the checksum of a transport header, if it is there.
+/// Applies a change to the checksum of a transport header, if it is there.
 fn carry(frame: &mut [u8], ip: &Ip, old: &[u8], new: &[u8]) {
     let Some(at) = checksum_at(ip).filter(|at| at + 2 <= ip.end) else {
         return;
@@ -44,7 +44,7 @@ fn carry(frame: &mut [u8], ip: &Ip, old: &[u8], new: &[u8]) {
     let Some(checksum) = number16(frame, at) else {
         return;
     };
-    // RFC 768: 0 says that there is none, and one that comes out as 0 is sent as all ones.
+    // RFC 768: 0 means that there is no checksum, and a sum of 0 is sent as all ones.
     if ip.protocol == UDP && checksum == 0 {
         return;
     }
@@ -60,7 +60,7 @@ fn covers_addresses(ip: &Ip) -> bool {
     !(ip.version == 4 && ip.protocol == ICMP)
 }
 
-/// Replaces the address of a side, and its port if `port` says another one and the packet has it.
+/// Replaces the address of a side, and its port if `port` differs and the packet has it.
 pub fn translate(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr, port: u16) {
     replace_address(frame, ip, side, address);
     if ip.piece == Piece::Later {
@@ -69,7 +69,7 @@ pub fn translate(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr, port: u
     replace_port(frame, ip, side, port);
 }
 
-/// Replaces the address of a side, with what covers it.
+/// Replaces the address of a side, and updates its checksums.
 fn replace_address(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr) {
     let at = address_at(ip, side);
     let new = octets(address);
@@ -101,7 +101,7 @@ fn replace_port(frame: &mut [u8], ip: &Ip, side: Side, port: u16) {
     put(frame, at, &new);
 }
 
-/// Rewrites an ICMP error: the packet that it quotes, and if asked one of its own addresses.
+/// Rewrites an ICMP error: the quoted packet, and optionally one of its own addresses.
 pub fn translate_error(
     frame: &mut [u8],
     ip: &Ip,
@@ -129,7 +129,7 @@ mod tests {
     use super::super::parse;
     use super::*;
 
-    /// The same packet, from another source address and port.
+    /// Expects that a translated packet equals one built from the new source address and port.
     fn packets(ip: impl Fn(u8) -> PacketBuilderStep<IpHeaders>, version: u8, to: IpAddr) {
         let built = |source: u8, port: u16| {
             let mut bytes = Vec::new();

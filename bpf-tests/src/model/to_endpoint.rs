@@ -1,4 +1,4 @@
-//! What the stack sends to a pod.
+//! Packets that the stack sends to a pod.
 
 use datapath_common::outcome::Verdict;
 
@@ -8,11 +8,12 @@ use super::transport::{self, Transport};
 use super::world::Address;
 use super::{Decided, Passage, Way, is_link_local};
 
-/// Nothing is to be noted of it.
+/// No flow is stored for the packet.
 const TO_POD: Decided = Ok((Verdict::ToPod, Way::Pass));
 
 impl Passage<'_> {
-    /// What came from elsewhere is of a flow of the stack, and what netfilter made look so.
+    /// Handles a packet that the stack sends to a pod: unless it is the host's own, its flow takes
+    /// the stack.
     pub(super) fn stack_delivers(&mut self) -> Decided {
         let settings = &self.world.settings;
         let (mark, marks) = (self.packet.mark, settings.marks);
@@ -22,7 +23,8 @@ impl Passage<'_> {
         let Some(Ok(ip)) = self.version().map(|version| self.parse(version)) else {
             return TO_POD;
         };
-        // The host's own: nobody received it, nobody marked it, and netfilter left its source alone.
+        // A packet of the host: no device received it, it has no mark, and netfilter left its
+        // source alone.
         let is_hosts = self.packet.ingress_ifindex == 0 && mark & marks.mask == 0;
         let source = self.world.addresses.get(&ip.source);
         let is_own = matches!(source, Some(Address::Host { .. })) || is_link_local(ip.source);
@@ -33,7 +35,8 @@ impl Passage<'_> {
         let Some(pod) = pod.filter(|pod| pod.ifindex == self.packet.ifindex) else {
             return TO_POD;
         };
-        // The pod has asked a service, and asks it again: that takes the stack in any case.
+        // It is an answer of a service, and the pod's packets to services take the stack in any
+        // case.
         if self.world.classes(ip.source).service || ip.piece == Piece::Later {
             return TO_POD;
         }

@@ -1,4 +1,4 @@
-//! What the stack sends out of an ENI.
+//! Packets that the stack sends out of an ENI.
 
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -12,7 +12,7 @@ use super::transport::{self, Part, Ports, Transport};
 use super::world::Address;
 use super::{Decided, Passage, Stop, Way, is_group};
 
-/// The stack's own business.
+/// A packet of the host, which passes unchanged.
 const FROM_HOST: Decided = Ok((Verdict::FromHost, Way::Pass));
 
 impl Passage<'_> {
@@ -51,15 +51,15 @@ impl Passage<'_> {
         }
     }
 
-    /// True if a packet, or a part of one whose device is forgotten, goes back to where it came
-    /// from with the mark that it got there.
+    /// True if a marked packet leaves by the device that received it, or is a fragment of which no
+    /// device is known.
     fn is_sent_back(&self, ip: &Ip) -> bool {
         let device = self.packet.ingress_ifindex;
         let is_same = device == self.packet.ifindex || (device == 0 && ip.piece != Piece::Whole);
         is_same && self.packet.mark & self.world.settings.marks.mask != 0
     }
 
-    /// A packet of the host. Its source is the translation address of `eni`, or none.
+    /// A packet of the host. Its source is the translation address of `eni`, or another address.
     fn host(&mut self, ip: &Ip, eni: Option<u8>) -> Decided {
         let ports = match ip.piece {
             Piece::Later => self.recall(ip),
@@ -70,7 +70,7 @@ impl Passage<'_> {
             },
         };
         let is_ours = |ports: &Ports| self.world.settings.has_port(ports.source);
-        // Where pods have no flows, the host's ports are in nobody's way.
+        // Where pods have no flows, the host's ports collide with none.
         let eni = eni.filter(|_| {
             self.world.settings.lookups.exempt || is_translated(self.world, ip.destination)
         });
@@ -80,7 +80,7 @@ impl Passage<'_> {
         }
     }
 
-    /// The host sends from a port that is ours.
+    /// The host sends from a port for translation.
     fn claim(&mut self, ip: &Ip, eni: u8, protocol: u8, ports: Ports) -> Decided {
         self.note(ip, protocol, ports);
         let inside = of_packet_by(ip, protocol, ports, Sender::Pod);
@@ -103,7 +103,7 @@ impl Passage<'_> {
                     port: ports.source,
                 };
                 match self.open(ip, &new) {
-                    // What nobody holds the host keeps, room or not.
+                    // The host keeps a port that no flow has, even if its own flow does not fit.
                     Err(Stop::Drop(_)) if self.state.quoted(&own).is_none() => return FROM_HOST,
                     opened => opened?,
                 }
@@ -116,7 +116,7 @@ impl Passage<'_> {
         Ok((Verdict::HostTranslated, Way::Pass))
     }
 
-    /// An ICMP error of the host about a packet that was for a pod by then.
+    /// An ICMP error of the host about a translated packet for a pod.
     fn host_error(&mut self, ip: &Ip) -> Decided {
         let Ok(Some(quote)) = self.quote(ip) else {
             return FROM_HOST;

@@ -1,4 +1,4 @@
-//! The node that the paths are of: pod A of a secondary ENI, pod B of the primary, and a host.
+//! The node of the paths: pod A of a secondary ENI, pod B of the primary, and a host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,7 +36,7 @@ pub(super) struct Net {
     pub(super) a: IpAddr,
     pub(super) b: IpAddr,
     pub(super) host: IpAddr,
-    /// What pod A's packets are translated to.
+    /// Translation address of pod A's packets.
     pub(super) snat: IpAddr,
     pub(super) service: IpAddr,
     /// In a block of the node, but no pod's.
@@ -147,8 +147,8 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
             EniAddresses::new(gateways[family], Addr::from(snat[family]), number)
         });
         programs.put_eni(number, EniEntry::new(ifindex, MTU, v4, v6))?;
-        // As the agent keeps it, but for the MACs: pod A's packets have these already, so that one looks the same
-        // whether the kernel's cache or the interpreter's has served it.
+        // An entry like the agent's, except for the MACs. Pod A's packets already have these, so
+        // that the kernel's cache and the interpreter's give equal packets.
         let known = GatewayEntry {
             until: u64::MAX,
             ifindex,

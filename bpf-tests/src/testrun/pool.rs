@@ -1,5 +1,5 @@
-//! Loaded programs, which tests with the same settings use one after the other: to verify them
-//! takes the kernel a second or two each time, and on an emulated machine half a minute.
+//! Loaded programs, which tests with the same settings reuse. Verifying them takes the kernel a
+//! second or two each time, and half a minute on an emulated machine.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -7,23 +7,23 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Result;
 use loader::bpf::DatapathSettings;
 
-/// What no test uses at the moment, each with the settings it was loaded with.
+/// Items that no test uses at the moment, each with its settings.
 #[derive(Debug, Default)]
 pub struct Pool<T> {
     free: Mutex<Vec<(DatapathSettings, T)>>,
 }
 
-/// Something of a pool, for one test; another one has it afterwards.
+/// An item of a pool, for one test; it then returns to the pool.
 #[derive(Debug)]
 pub struct Lease<T: 'static> {
     pool: &'static Pool<T>,
     settings: DatapathSettings,
-    /// There until the lease ends.
+    /// Present until the lease ends.
     held: Option<T>,
 }
 
 impl<T> Pool<T> {
-    /// A pool with nothing in it.
+    /// An empty pool.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -31,7 +31,7 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Something with these settings: what is free is made fresh, else it is loaded.
+    /// An item with these settings: a free one is reset, otherwise one is loaded.
     ///
     /// # Errors
     /// Those of the functions.

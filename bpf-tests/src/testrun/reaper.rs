@@ -1,4 +1,4 @@
-//! The reaper, as user space asks it, and what the agent's sweeper works with.
+//! The reaper, as user space calls it, and the tables of the agent's sweeper.
 
 use std::os::fd::AsFd as _;
 
@@ -25,8 +25,8 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Asks for the removal of translated flows, each with when it was last seen to move; returns
-    /// how many were removed.
+    /// Requests the removal of translated flows, each with the time it was last seen; returns the
+    /// number of removed flows.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -41,7 +41,7 @@ impl Reaper {
         self.ask(ReapKind::Flows, &items)
     }
 
-    /// The same for flows from the outside.
+    /// Requests the removal of flows from the outside.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -49,7 +49,7 @@ impl Reaper {
         self.notes(ReapKind::Inbound, flows)
     }
 
-    /// The same for flows of the stack.
+    /// Requests the removal of flows through the stack.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -92,7 +92,7 @@ impl Programs {
     /// The reaper, loaded with the first call. Runs need a device of the namespace.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel refuses it.
     pub fn reaper(&mut self, ifindex: u32) -> Result<Reaper> {
         Ok(Reaper {
             program: Runner::of(self.reaper_program()?)?,
@@ -101,10 +101,10 @@ impl Programs {
     }
 
     /// The maps of translation and the reaper, as the agent's sweeper has them. Takes the counters
-    /// of translation out of the object, so it works once.
+    /// of translation out of the object, so that it works once.
     ///
     /// # Errors
-    /// When the kernel does not take the reaper.
+    /// When the kernel refuses the reaper.
     pub fn nat_tables(&mut self) -> Result<NatTables> {
         let reaper = self.reaper_program()?.fd()?.as_fd().try_clone_to_owned()?;
         NatTables::new(&mut self.ebpf, reaper, loader::bpf::jiffies_per_second()?)
@@ -122,8 +122,8 @@ impl Programs {
         Ok(program)
     }
 
-    /// Says that every note of a flow is counted from now on, as an agent does that has made the maps. There
-    /// must be no note.
+    /// Turns on the counting of flow entries, as an agent does that has made the maps. There must
+    /// be no entry.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -132,7 +132,7 @@ impl Programs {
         (0..CACHE_GROUPS).try_for_each(|group| words.put(&group, &GROUP_COUNTED))
     }
 
-    /// Empties every map in which translation keeps what it has seen. No packet may pass meanwhile.
+    /// Empties every map of translation. No packet may pass at the same time.
     ///
     /// # Errors
     /// When the kernel refuses.

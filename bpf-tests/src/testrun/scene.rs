@@ -1,5 +1,4 @@
-//! The node that program tests play on, and that the benchmark measures: three pods, two ENIs, and
-//! one that is not ready.
+//! The node of program tests and of the benchmark: three pods, two ENIs, and one that is not ready.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -51,12 +50,12 @@ pub const POD_A: Mac = [0x0a, 1, 2, 3, 4, 0xaa];
 pub const POD_B: Mac = [0x0a, 1, 2, 3, 4, 0xbb];
 /// Pod C's.
 pub const POD_C: Mac = [0x0a, 1, 2, 3, 4, 0xcc];
-/// A MAC of nobody's.
+/// A MAC that no device has.
 pub const STRANGER: Mac = [0x0a, 9, 9, 9, 9, 9];
 
 /// MTU of the ENIs.
 pub const ENI_MTU: usize = 1500;
-/// Pod B's interface takes less than the ENIs do.
+/// MTU of pod B's interface, smaller than that of the ENIs.
 pub const POD_B_MTU: usize = 1400;
 
 /// Addresses of one family.
@@ -86,9 +85,9 @@ pub struct Net {
     pub free: IpAddr,
     /// In the VPC, not on this node.
     pub peer: IpAddr,
-    /// Anywhere else.
+    /// Anywhere outside of the VPC.
     pub outside: IpAddr,
-    /// A group's.
+    /// A multicast group's.
     pub multicast: IpAddr,
 }
 
@@ -160,7 +159,7 @@ pub fn routable(net: &Net) -> IpAddr {
     }
 }
 
-/// A packet as a pod sends it from behind this device.
+/// A packet that a pod sends from behind this device.
 #[must_use]
 pub fn sent(from: (Device, Mac), source: IpAddr, destination: IpAddr, body: Body) -> Frame {
     Frame::new((from.1, from.0.mac), source, destination, body)
@@ -172,19 +171,19 @@ pub fn from_a(net: &Net, destination: IpAddr, body: Body) -> Frame {
     sent((VETH_A, POD_A), net.a, destination, body)
 }
 
-/// A packet as an ENI receives it from the VPC's router.
+/// A packet that an ENI receives from the VPC's router.
 #[must_use]
 pub fn received(eni: Device, source: IpAddr, destination: IpAddr, body: Body) -> Frame {
     Frame::new((STRANGER, eni.mac), source, destination, body)
 }
 
-/// A packet as the stack sends it to pod A.
+/// A packet that the stack sends to pod A.
 #[must_use]
 pub fn to_a(net: &Net, source: IpAddr, body: Body) -> Frame {
     Frame::new((VETH_A.mac, POD_A), source, net.a, body)
 }
 
-/// The gateways of an ENI, each another one.
+/// The gateways of an ENI, different for each ENI.
 #[must_use]
 pub fn gateways(number: u8) -> (Ipv4Addr, Ipv6Addr) {
     (
@@ -196,7 +195,7 @@ pub fn gateways(number: u8) -> (Ipv4Addr, Ipv6Addr) {
 /// An ENI's entry.
 ///
 /// # Panics
-/// When the MTU is none.
+/// When the MTU is invalid.
 #[must_use]
 pub fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
     let (v4, v6) = gateways(number);
@@ -213,7 +212,7 @@ pub fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
 /// An endpoint's entry.
 ///
 /// # Panics
-/// When the MTU is none.
+/// When the MTU is invalid.
 #[must_use]
 pub fn endpoint(
     eni: u8,
@@ -286,7 +285,7 @@ pub fn fill(programs: &mut Programs) -> Result<()> {
     Ok(())
 }
 
-/// Has programs know all gateways, as the agent keeps them.
+/// Writes the entries of all gateways, as the agent keeps them.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -304,7 +303,7 @@ pub fn know_gateways(programs: &Programs) -> Result<()> {
     Ok(())
 }
 
-/// Has programs know what there is to know of the gateway of an ENI with a number, of IPv4 or IPv6.
+/// Writes the entry of the gateway of an ENI with a number, of IPv4 or IPv6.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -334,7 +333,7 @@ pub fn make_devices() -> Result<()> {
     Ok(())
 }
 
-/// A MAC as `ip` takes it.
+/// A MAC in the form of `ip`.
 #[must_use]
 pub fn text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")

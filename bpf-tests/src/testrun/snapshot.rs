@@ -1,4 +1,4 @@
-//! What lies in the maps of loaded programs, as bytes.
+//! Contents of the maps of loaded programs, as bytes.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
@@ -12,14 +12,14 @@ use super::tables::{Element, bpf, command, pointer};
 /// A map.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Most entries.
+    /// Capacity in entries.
     pub capacity: usize,
-    /// Keys and values. Of a map for each CPU there are none.
+    /// Keys and values. A per-CPU map has none.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Programs {
-    /// What is in every map, by its name, as long as nobody writes.
+    /// Contents of every map, by its name, if there are no writes at the same time.
     ///
     /// # Errors
     /// When the kernel refuses.

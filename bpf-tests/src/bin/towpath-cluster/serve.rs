@@ -1,4 +1,4 @@
-//! The process that a cluster belongs to: started by `up`, ended by `down`.
+//! The process that owns a cluster: started by `up`, ended by `down`.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -17,11 +17,11 @@ use nix::unistd::Pid;
 
 use crate::place::{FOLDER, Place};
 
-/// How often a state is looked at.
+/// Period at which a state is checked.
 const PERIOD: Duration = Duration::from_millis(100);
 /// The time that a cluster may take to end.
 const END: Duration = Duration::from_mins(1);
-/// Begins each line of progress.
+/// Prefix of each line of progress.
 const STEP: &str = "==> ";
 
 /// Starts a cluster in the background.
@@ -40,7 +40,7 @@ pub(crate) fn up(proxy: ProxyMode, workers: u8) -> Result<()> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // The terminal's Ctrl-C does not end it.
+        // Ctrl-C of the terminal does not end it.
         .process_group(0);
     let mut server = server.spawn().context("cannot start the cluster")?;
     wait_until_ready(&mut server)?;
@@ -51,7 +51,7 @@ pub(crate) fn up(proxy: ProxyMode, workers: u8) -> Result<()> {
     hints(&Place::of_running()?)
 }
 
-/// Waits until the file is there by which the other verbs find it, and shows the steps to it.
+/// Waits for the file by which the other verbs find the cluster, and shows the steps until then.
 fn wait_until_ready(server: &mut Child) -> Result<()> {
     let mut shown = 0;
     loop {
@@ -95,7 +95,7 @@ Log: {log}",
     Ok(())
 }
 
-/// Is the process that a cluster belongs to, until it is told to end.
+/// Runs a cluster in this process until it must end.
 pub(crate) fn serve(proxy: ProxyMode, workers: u8) -> Result<()> {
     interrupt::watch()?;
     let spec = ClusterSpec {
@@ -111,7 +111,7 @@ pub(crate) fn serve(proxy: ProxyMode, workers: u8) -> Result<()> {
     cluster.finish()
 }
 
-/// Ends the cluster that is up.
+/// Ends the running cluster.
 pub(crate) fn down() -> Result<()> {
     let Some(place) = Place::read()?.filter(Place::is_alive) else {
         remove()?;
@@ -139,7 +139,7 @@ pub(crate) fn down() -> Result<()> {
     Ok(())
 }
 
-/// Removes what is left of a cluster whose process is gone.
+/// Removes the remains of a cluster whose process is gone.
 fn remove() -> Result<()> {
     record::sweep()?;
     if Path::new(FOLDER).exists() {

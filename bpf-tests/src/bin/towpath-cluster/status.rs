@@ -1,4 +1,5 @@
-//! How a cluster is: its nodes, their agents, its pods, and packets that the source check dropped.
+//! State of a cluster: its nodes, their agents, its pods, and packets that the source check
+//! dropped.
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ struct NodeStatus {
     endpoints: usize,
 }
 
-/// Shows it; fails unless all is well.
+/// Shows the state; fails unless all is well.
 pub(crate) fn show(place: &Place, as_json: bool) -> Result<ExitCode> {
     let status = status(place)?;
     if as_json {
@@ -79,7 +80,7 @@ fn node_status(node: &Node, known: &Value) -> Result<NodeStatus> {
             .arg("--config")
             .arg(&node.config)
             .args([word, "-o", "json"]);
-        // A node that is not ready has an exit code of its own, and an answer.
+        // A node that is not ready has an exit code of its own, and still an answer.
         let output = command::output(&mut towpath)?;
         serde_json::from_slice(&output.stdout).context("the agent's answer")
     };

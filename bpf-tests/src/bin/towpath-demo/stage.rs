@@ -23,7 +23,7 @@ pub(crate) struct Stage {
 
 /// ENI and address index of each pod.
 const PODS: [(u8, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, DIRECT.start)];
-/// What the ip-masq-agent file of the node exempts.
+/// Contents of the node's ip-masq-agent file.
 const EXEMPT: &str = "nonMasqueradeCIDRs: [203.0.113.0/24, \"2001:db8:113::/64\"]\n";
 
 impl Stage {
@@ -65,7 +65,7 @@ impl Stage {
         pod.with_context(|| format!("the demo has no pod {index}"))
     }
 
-    /// Leaves everything up and says how to enter it.
+    /// Leaves everything up, and prints how to enter it.
     pub(crate) fn leave_up(mut self, text: &Text) -> Result<()> {
         let towpath = format!(
             "{} --config {}",

@@ -23,10 +23,10 @@ use super::Echo;
 /// The time that an exchange may take. A local one takes a millisecond.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Between two looks at whether a port is free again.
+/// Pause between two checks if a port is free again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What an exchange is carried by.
+/// Protocol of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP: connect, some bytes both ways, close.
@@ -75,16 +75,16 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Connects from an address; connecting, reading and writing are bounded in time.
+/// Connects from an address; connecting, reading and writing have deadlines.
 pub(super) fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
     connect_from_port(from, 0, to)
 }
 
-/// Connects from a port, which may be one that was used before; connecting, reading and writing are
-/// bounded in time.
+/// Connects from a port, which may have been used before; connecting, reading and writing have
+/// deadlines.
 ///
 /// # Errors
-/// When no connection comes to be in time.
+/// When there is no connection in time.
 pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpStream> {
     from.netns
         .enter(|| {
@@ -102,7 +102,7 @@ pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpSt
             let begun = Instant::now();
             loop {
                 match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
-                    // The port's last connection is not over yet: its FIN waits for the answer.
+                    // The port's last connection is still open: its FIN waits for the answer.
                     Err(Errno::EADDRNOTAVAIL) if port != 0 && begun.elapsed() < PATIENCE => {
                         thread::sleep(PAUSE);
                     }
@@ -119,13 +119,13 @@ pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpSt
 /// One TCP connection with a few bytes each way.
 ///
 /// # Errors
-/// When it cannot be opened, or not the same bytes come back.
+/// When it cannot be opened, or other bytes come back.
 pub fn tcp(from: Place, to: SocketAddr) -> Result<()> {
     tcp_bulk(from, to, 7)
 }
 
-/// One TCP connection with so many bytes each way. When it returns, the server has closed it too: nothing of
-/// it is under way any more that a change of addresses could have come back.
+/// One TCP connection with a number of bytes each way. When it returns, the server has closed it
+/// too. A later change of addresses therefore affects no packet of it.
 ///
 /// # Errors
 /// As [`tcp`].
@@ -140,7 +140,7 @@ pub fn tcp_bulk(from: Place, to: SocketAddr, bytes: usize) -> Result<()> {
     })
 }
 
-/// Closes a connection, and waits until the other side has done so.
+/// Closes a connection, and waits until the other side has closed it.
 fn close(mut stream: &TcpStream) -> Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let more = stream.read(&mut [0]).context("the server does not close")?;
@@ -148,7 +148,7 @@ fn close(mut stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Sends so many bytes and takes them back at the same time.
+/// Sends a number of bytes and receives them at the same time.
 pub(super) fn there_and_back(
     mut writer: TcpStream,
     mut reader: impl Read,
@@ -171,7 +171,7 @@ pub(super) fn there_and_back(
 /// One UDP datagram and its reply.
 ///
 /// # Errors
-/// When it cannot be sent, or not the same bytes come back.
+/// When it cannot be sent, or other bytes come back.
 pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
     let what = || format!("udp from {} to {to}, {} bytes", from.address, data.len());
     let socket = from
@@ -189,8 +189,8 @@ pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a call gives that waits with a deadline on a socket: the kernel does not take it up again by itself where
-/// something stops the process for a moment (`socket(7)`, `signal(7)`).
+/// Repeats a call on a socket with a deadline while signals interrupt it: the kernel does not
+/// restart such a call itself (`socket(7)`, `signal(7)`).
 ///
 /// # Errors
 /// As the call.
@@ -203,10 +203,10 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
     }
 }
 
-/// One echo request by ping(8), with more options if there are any; returns what ping wrote.
+/// One echo request by ping(8), with more options if there are any; returns ping's output.
 ///
 /// # Errors
-/// When no reply comes: what ping wrote.
+/// When no reply comes: ping's output.
 pub fn ping(from: Place, to: IpAddr, options: &[&str]) -> Result<String> {
     let output = ping_output(from, to, options)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! IP packets as they are asked for: fragments in any order, protocols without ports.
+//! Raw IP packets: fragments in any order, protocols without ports.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
@@ -14,10 +14,10 @@ use crate::fabric::Place;
 const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
 const HOP_LIMIT: u8 = 64;
-/// Both families count fragments' offsets in these (RFC 791, RFC 8200 section 4.5).
+/// Unit of fragments' offsets in both families (RFC 791, RFC 8200 section 4.5).
 const UNIT: usize = 8;
 
-/// What a packet is a fragment of: the id of its datagram, where it begins, whether more follows.
+/// A fragment's datagram id, its offset, and true if more fragments follow.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     id: u16,
@@ -74,7 +74,7 @@ fn place(piece: Piece) -> Result<u16> {
     Ok(u16::try_from(piece.offset / UNIT)?)
 }
 
-/// A UDP datagram in fragments of so many bytes, a multiple of 8, under an id.
+/// A UDP datagram in fragments of a size, a multiple of 8, under an id.
 ///
 /// # Errors
 /// When the addresses are of different families, or the data is too long.
@@ -136,7 +136,7 @@ fn checksum(from: IpAddr, to: IpAddr, length: u16, datagram: &[u8]) -> u16 {
     }
 }
 
-/// A packet of a protocol of one's choice.
+/// A packet of any protocol.
 ///
 /// # Errors
 /// When the addresses are of different families.

@@ -1,4 +1,4 @@
-//! Clients of a server that tells whom it sees: over TCP, UDP and SCTP, from ports of one's choice.
+//! Clients of a server that reports their addresses: over TCP, UDP and SCTP, from chosen ports.
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -12,8 +12,8 @@ use super::sctp;
 use crate::fabric::Place;
 use crate::fabric::eventually::eventually;
 
-/// For how long a port may stay taken by a socket that is closed: a process that another test starts at that
-/// moment has it until it executes its program.
+/// The time that a closed socket may still hold a port: a process that another test starts at that
+/// moment holds it until its exec.
 const HELD: Duration = Duration::from_secs(2);
 
 /// True if an address is in use.
@@ -22,10 +22,10 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Most links of a way that take less than the one before.
+/// Most links of a path whose MTU is smaller than the one before.
 const HOPS: u32 = 3;
 
-/// An open TCP connection, or SCTP association, whose client knows what the server sees it as.
+/// An open TCP connection, or SCTP association, with the client's address as the server sees it.
 #[derive(Debug)]
 pub struct Session {
     stream: BufReader<TcpStream>,
@@ -34,7 +34,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to a server that tells, from a port or from any (0).
+    /// Connects to a server that reports addresses, from a port or from any (0).
     ///
     /// # Errors
     /// When it cannot be opened in time.
@@ -43,7 +43,7 @@ impl Session {
         Self::over(connect_from_port(from, port, to)?, label)
     }
 
-    /// The same over SCTP.
+    /// Connects over SCTP, otherwise as [`Self::open`].
     ///
     /// # Errors
     /// When it cannot be opened in time, or the kernel has no SCTP.
@@ -70,15 +70,15 @@ impl Session {
         self.seen
     }
 
-    /// The client's address and port, as it has them itself.
+    /// The client's own address and port.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report them.
     pub fn own(&self) -> Result<SocketAddr> {
         Ok(self.stream.get_ref().local_addr()?)
     }
 
-    /// Sends a few bytes and takes them back.
+    /// Sends a few bytes and receives them back.
     ///
     /// # Errors
     /// As [`Self::bulk`].
@@ -86,19 +86,19 @@ impl Session {
         self.bulk(7)
     }
 
-    /// Sends so many bytes and takes them back.
+    /// Sends a number of bytes and receives them back.
     ///
     /// # Errors
-    /// When the connection is gone, or not the same bytes come back in time.
+    /// When the connection is gone, or other bytes come back, or none in time.
     pub fn bulk(&mut self, bytes: usize) -> Result<()> {
         there_and_back(self.stream.get_ref().try_clone()?, &mut self.stream, bytes)
             .with_context(|| format!("{}: {bytes} bytes there and back", self.label))
     }
 
-    /// Takes what the server says unasked: [`super::Echo::speak`] is its other end.
+    /// Receives the server's own data: [`super::Echo::speak`] is its other end.
     ///
     /// # Errors
-    /// When the connection is gone, or not that comes in time.
+    /// When the connection is gone, or the data does not come in time.
     pub fn hear(&mut self) -> Result<()> {
         let mut said = vec![0; UNASKED.len()];
         let heard = self.stream.read_exact(&mut said);
@@ -108,7 +108,7 @@ impl Session {
     }
 }
 
-/// A UDP socket that asks a server whom it sees.
+/// A UDP socket that requests its own address from a server.
 #[derive(Debug)]
 pub struct Asker {
     socket: UdpSocket,
@@ -116,7 +116,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// A socket from a port or from any (0), towards a server that tells.
+    /// A socket from a port or from any (0), towards a server that reports addresses.
     ///
     /// # Errors
     /// When the port is taken.
@@ -137,11 +137,11 @@ impl Asker {
         Ok(Self { socket, label })
     }
 
-    /// Asks with a datagram of so many bytes of data, and returns the address that was seen. Asks
-    /// again when the datagram was too big for the way: the kernel has learned by then.
+    /// Sends a datagram with a number of bytes, and returns the address that the server saw. It
+    /// repeats a datagram that was too big for the path, whose MTU the kernel then has learned.
     ///
     /// # Errors
-    /// When it cannot be sent, or not the right answer comes in time.
+    /// When it cannot be sent, or the right answer does not come in time.
     pub fn ask(&self, bytes: usize) -> Result<SocketAddr> {
         let data: Vec<u8> = (0_u8..=250).cycle().take(bytes).collect();
         let mut answer = vec![0; 64 * 1024];

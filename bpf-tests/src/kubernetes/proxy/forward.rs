@@ -1,4 +1,4 @@
-//! Passing a request on, and its answer back.
+//! Forwards requests, and passes answers back.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use super::rules::Hold;
 use super::{Does, Request, Shared, Watches, locked};
 
-/// What is answered.
+/// Answer to a request.
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Answers a request, as the rules say or as the server does.
+/// Answers a request by the rules or by the server.
 ///
 /// # Errors
-/// Where the connection is to end.
+/// When the connection must end.
 pub(super) async fn answer(shared: &Shared, request: HttpRequest<Incoming>) -> Result<Answer> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
@@ -101,7 +101,7 @@ fn made(code: u16, headers: &[(&'static str, String)], body: &Value) -> Result<A
     Ok(response.body(body.map_err(|never| match never {}).boxed_unsync())?)
 }
 
-/// What a watch says, until it is to end or to say nothing any more.
+/// Frames of a watch, until the watch is ended or frozen.
 fn watched(head: response::Parts, body: Body, mut watches: watch::Receiver<Watches>) -> Answer {
     let begun = *watches.borrow_and_update();
     let state = Some((BodyStream::new(body), watches));

@@ -1,4 +1,4 @@
-//! From samples to figures.
+//! Turns samples into figures.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn row(name: impl Into<String>, value: f64, unit: Unit) -> Row {
     }
 }
 
-/// The same with what it must not exceed.
+/// Adds a target to a row.
 pub(crate) fn against(target: f64, row: Row) -> Row {
     Row {
         target: Some(target),

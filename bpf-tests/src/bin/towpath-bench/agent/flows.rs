@@ -18,7 +18,7 @@ type Bytes = HashMap<MapData, [u8; size_of::<FlowKey>()], [u8; size_of::<Flow>()
 /// The map of translated IPv4 flows.
 pub(super) struct Flows {
     map: Bytes,
-    /// The same map, for its descriptor.
+    /// The map by its descriptor.
     data: MapData,
     /// Pods with translated flows: address, identity, number of the ENI.
     pods: Vec<(Addr, u32, u8)>,
@@ -43,7 +43,7 @@ impl Flows {
         })
     }
 
-    /// The kernel's time in jiffies, as the flow last seen has it.
+    /// The kernel's time in jiffies, from the flow that was last seen.
     pub(super) fn now(&self) -> Result<u64> {
         let mut last = None;
         for item in &self.map {
@@ -54,7 +54,7 @@ impl Flows {
         last.context("there is no flow to tell the time by")
     }
 
-    /// Puts in UDP flows that nobody answered, numbered, last seen so long before `now`.
+    /// Puts in numbered UDP flows without answers, last seen this long before `now`.
     pub(super) fn plant(
         &mut self,
         numbers: std::ops::Range<u32>,
@@ -66,7 +66,7 @@ impl Flows {
         for number in numbers {
             let index = usize::try_from(number)? % self.pods.len();
             let (pod, identity, eni) = *self.pods.get(index).context("a pod")?;
-            // 1.0.0.0/8, of which nobody in the fabric has an address, and a port for each 65,536.
+            // 1.0.0.0/8, where the fabric has no address, and a port for each 65,536.
             let remote = Addr::from(std::net::Ipv4Addr::from(0x0100_0000 + number));
             let port = u16::try_from(40_960 + number % 16_384)?.to_be();
             let key = FlowKey::new(eni, protocol::UDP, remote, 443_u16.to_be(), port);
@@ -79,7 +79,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Bytes that the map takes.
+    /// Memory of the map in bytes.
     pub(super) fn memory(&self) -> Result<u64> {
         memlock(self.data.fd().as_fd())
     }

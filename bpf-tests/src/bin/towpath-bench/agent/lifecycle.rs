@@ -1,4 +1,4 @@
-//! From start to ready, and from nothing back to everything.
+//! Times from start to ready, and from a flush to the complete state.
 
 use std::fs;
 use std::time::Instant;
@@ -17,7 +17,8 @@ use super::figures::{against, median_row, millis};
 use super::scene::{Scene, Size};
 use crate::report::{Row, Unit};
 
-/// What an agent with records may take until every pod works again, in milliseconds.
+/// Target for the time until every pod works again after a start of an agent with records, in
+/// milliseconds.
 const START: f64 = 500.0;
 
 /// The pod rule, and the routes of our tables.
@@ -30,7 +31,7 @@ pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {
     let endpoints = scene.pods.len();
     let starts = (0..size.rounds).map(|_| start(scene));
     let starts = starts.collect::<Result<Vec<_>>>()?;
-    // To look at all of a full node takes seconds: once is enough.
+    // A comparison of a full node's state takes seconds: once is enough.
     let flushes = (0..size.rounds).map(|round| flush(scene, round == 0));
     let flushes = flushes.collect::<Result<Vec<_>>>()?;
     let ready = format!("ready after start, {endpoints} endpoints");
@@ -41,7 +42,7 @@ pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {
     ])
 }
 
-/// Starts the agent anew; the milliseconds until it says that every pod works.
+/// Restarts the agent, and returns the milliseconds until it reports every pod as working.
 fn start(scene: &mut Scene) -> Result<f64> {
     scene.fabric.agent.stop()?;
     let start = Instant::now();
@@ -50,8 +51,10 @@ fn start(scene: &mut Scene) -> Result<f64> {
     Ok(millis(start.elapsed()))
 }
 
-/// Removes everything of ours but the devices while the agent sleeps; the milliseconds from its
-/// waking until all of it is there again. `compare` asks for a look at everything.
+/// Removes all objects of the agent, except devices, while the agent is stopped, and returns the
+/// milliseconds until all are restored.
+///
+/// `compare` also compares the whole state.
 fn flush(scene: &Scene, compare: bool) -> Result<f64> {
     let before = compare.then(|| state(scene)).transpose()?;
     let agent = Pid::from_raw(i32::try_from(scene.agent()?)?);
@@ -76,7 +79,8 @@ fn flush(scene: &Scene, compare: bool) -> Result<f64> {
     Ok(took)
 }
 
-/// The state of the node, but for the generation of the programs' cache, which every change moves on.
+/// The state of the node without the generation of the programs' cache, which every change
+/// increases.
 fn state(scene: &Scene) -> Result<State> {
     let mut state = scene.fabric.state()?;
     for lines in state.values_mut() {
@@ -85,8 +89,8 @@ fn state(scene: &Scene) -> Result<State> {
     Ok(state)
 }
 
-/// Removes the pod rules, every route of our tables, the endpoints' map entries, the links; how many of
-/// them at least.
+/// Removes the pod rules, every route of our tables, the endpoints' map entries and the links, and
+/// returns their least number.
 fn remove(scene: &Scene) -> Result<u64> {
     for family in ["-4", "-6"] {
         let mut ip = scene.fabric.node.command("ip");

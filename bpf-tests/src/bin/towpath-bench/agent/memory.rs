@@ -1,8 +1,8 @@
 //! Memory of the maps, as the kernel accounts it.
 //!
-//! That is `memlock` in a map's fdinfo: buckets, entries, the map itself. From Linux 6.4 on it counts
-//! the entries that are there; what the slab takes beyond an entry's size it does not count, so the
-//! growth of the kernel's memory is measured beside it.
+//! The source is `memlock` in a map's fdinfo: buckets, entries, the map itself. From Linux 6.4 on
+//! it counts the existing entries. It does not count the slab's overhead for an entry, so the
+//! growth of the kernel's memory is measured too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use super::process::field;
 use super::scene::Scene;
 use crate::report::{Row, Unit};
 
-/// What the maps of a node without flows may take, in mebibytes.
+/// Target for the memory of the maps on a node without flows, in mebibytes.
 const AT_REST: f64 = 16.0;
 
 /// The maps of a node without endpoints and flows.
@@ -32,7 +32,7 @@ pub(super) fn maps(scene: &Scene) -> Result<u64> {
     let programs = programs_of(scene.agent()?)?;
     let mut maps = BTreeSet::new();
     for program in loaded_programs() {
-        // Others load and unload meanwhile.
+        // Other processes load and unload programs at any time.
         let Ok(program) = program else { continue };
         if programs.contains(&program.id()) {
             maps.extend(program.map_ids()?.context("the kernel tells no maps")?);
@@ -49,7 +49,7 @@ pub(super) fn maps(scene: &Scene) -> Result<u64> {
 fn programs_of(process: u32) -> Result<BTreeSet<u32>> {
     let mut ids = BTreeSet::new();
     for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
-        // It may have been closed meanwhile.
+        // The descriptor may be closed at any time.
         let text = fs::read_to_string(descriptor?.path()).unwrap_or_default();
         let id = text.lines().find_map(|line| line.strip_prefix("prog_id:"));
         ids.extend(id.map(|id| id.trim().parse::<u32>()).transpose()?);
@@ -64,7 +64,7 @@ pub(super) fn memlock(map: BorrowedFd<'_>) -> Result<u64> {
     Ok(line.context("a map's memory")?.trim().parse()?)
 }
 
-/// Bytes of the kernel's memory that entries of maps come out of.
+/// Bytes of the kernel's memory that includes entries of maps.
 pub(super) fn kernel() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     Ok(field(&text, "SUnreclaim:")? + field(&text, "Percpu:")?)

@@ -1,4 +1,4 @@
-//! Real traffic: what the library measures, as rows of the report.
+//! Real traffic: measurements of the library, as rows of the report.
 
 mod rows;
 
@@ -10,7 +10,7 @@ use bpf_tests::live::scene::{Growth, POPULATIONS, compare, grow};
 use crate::options::Options;
 use crate::report::Row;
 
-/// How much is measured. A quick run cannot tell the last percent.
+/// Amounts of measurement. A quick run does not resolve the last percent.
 fn effort(options: &Options) -> Effort {
     let (passes, rounds) = if options.quick { (2, 5) } else { (6, 15) };
     Effort {
@@ -20,7 +20,7 @@ fn effort(options: &Options) -> Effort {
     }
 }
 
-/// Our paths beside everything else.
+/// Our paths next to all other datapaths.
 pub(crate) fn measure(options: &Options) -> Result<Vec<Row>> {
     interrupt::watch()?;
     let samples = compare(&POPULATIONS, effort(options))?;

@@ -1,4 +1,4 @@
-//! What is dropped where there is no room and no leave: with tables and quotas of one flow.
+//! Drops for lack of room or permission, with tables and quotas of one flow.
 
 use anyhow::Result;
 use bpf_tests::testrun::Programs;
@@ -16,7 +16,7 @@ use super::meter::{Meter, Path, packet};
 use super::paths::{UDP, leaves, on, passes};
 use super::variant::{Variant, settings};
 
-/// Measures them.
+/// Measures these drops.
 pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     let settings = DatapathSettings {
         metadata: MetadataPolicy::Block,
@@ -63,7 +63,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     };
     let drop = |program, device, frame, reason| dropped(program, device, "", frame, reason);
     let noting = Program::ToEndpoint;
-    // Each first one takes the room.
+    // Each first packet takes the room.
     for (first, refused) in [
         (
             step(

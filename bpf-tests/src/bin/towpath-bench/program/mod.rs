@@ -1,7 +1,7 @@
-//! What the programs cost for a packet, by the kernel's test run.
+//! Cost of the programs for a packet, by the kernel's test run.
 //!
 //! Every path is measured for each variant of the settings in the same rounds, on the same packets,
-//! beside a program that does nothing.
+//! next to a program that does nothing.
 
 mod drops;
 mod extremes;
@@ -22,7 +22,7 @@ use crate::report::{self, Row};
 use meter::{Meter, Plan};
 use variant::Variants;
 
-/// Measures the group, in a namespace of a thread's own.
+/// Measures the group, in the network namespace of a new thread.
 pub(crate) fn measure(options: &Options) -> Result<Vec<Row>> {
     let plan = Plan::of(options);
     let thread = std::thread::Builder::new().name("program".to_owned());

@@ -1,4 +1,4 @@
-//! Flows that are opened: once for each packet, and forgotten in between.
+//! New flows: each packet opens one, and all are removed after each round.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,14 +20,14 @@ use super::variant::{ROOM, Variant, Variants};
 
 /// Flows opened in a round.
 const OPENED: usize = 1000;
-/// How full tables are, in percent.
+/// Fill levels of tables, in percent.
 const FILLED: [(&str, u32); 3] = [
     ("empty table", 0),
     ("table half full", 50),
     ("table nearly full", 97),
 ];
 
-/// Measures them.
+/// Measures new flows.
 pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     let mut there = 0;
     for (filled, percent) in FILLED {
@@ -56,7 +56,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
     variants.forget_flows()
 }
 
-/// Fills the table with flows that have nothing to do with what is opened.
+/// Fills the table with unrelated flows.
 fn fill(programs: &Programs, numbers: std::ops::Range<u32>) -> Result<()> {
     let table = flows_of(programs, &V4)?;
     for number in numbers {
@@ -94,8 +94,7 @@ fn open(meter: &mut Meter, variants: &mut Variants, path: &Path, flows: &Flows) 
     Ok(())
 }
 
-/// Rounds of the least that has to be done for such packets: an entry, and what has to be looked at
-/// before there may be one.
+/// Rounds of the least work for such packets: an insertion, and the checks before it.
 fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
     let (IpAddr::V4(inside), IpAddr::V4(outside)) = (V4.a, V4.snat[1]) else {
         bail!("addresses of IPv4");
@@ -106,7 +105,7 @@ fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
         let noop = meter.noop(path.on)?;
         meter.repeater.rewind()?;
         let empty = meter.repeater.run(meter.repeater.noop(), path.on, count)?;
-        // Their tables are new ones each time.
+        // The tables are new each time.
         let [growing, whole] = Floor::opening()?;
         let to_gateway = Deed::RedirectNeighbour {
             ifindex: ENI_1.ifindex,
@@ -159,7 +158,7 @@ fn busy(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     let mut before = flows(first, used).opening();
     "making a destination busy".clone_into(&mut before.name);
     meter.pass(&before, variants.usual())?;
-    // Some, so that the mean is of chance as well, and few, so that there are 99 percent all the time.
+    // Several, so that the mean averages over random ports, and few, so that 99 percent stay used.
     let next = first + u16::try_from(used)?;
     let few = flows(next, 24);
     let mut path = few.opening();

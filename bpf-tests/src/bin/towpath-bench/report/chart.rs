@@ -1,7 +1,7 @@
-//! A chart for each group: horizontal bars, each with a tick where its target is.
+//! A chart for each group: horizontal bars, each with a tick at its target.
 //!
-//! The colours are readable on light and on dark paper. Figures of one unit share a scale; where a
-//! group has several units, each has a part of its own.
+//! The colours are readable on light and on dark paper. Figures of one unit share a scale. A group
+//! with several units has a part for each.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{Row, Unit, figure};
 use crate::options::Group;
 
 const WIDTH: f64 = 960.0;
-/// Where bars begin, and how long the longest is.
+/// Start of the bars, and length of the longest.
 const LEFT: f64 = 430.0;
 const LENGTH: f64 = 420.0;
 const LINE: f64 = 20.0;
@@ -22,7 +22,7 @@ const MET: &str = "#4a9a5c";
 const MISSED: &str = "#c8553d";
 const TICK: &str = "#b58a1b";
 
-/// The chart of a group: the name of its file, and the drawing. None where nothing was measured.
+/// The chart of a group: the name of its file, and the drawing. `None` if the group has no figures.
 pub(super) fn chart(group: Group, rows: &[&Row]) -> Option<(String, String)> {
     (!rows.is_empty()).then(|| (format!("{}.svg", group.name()), draw(group, rows)))
 }
@@ -124,7 +124,7 @@ impl Drawing {
     }
 }
 
-/// What the longest bar stands for: the largest figure, unless it would hide most of the others.
+/// Value of the longest bar: the largest figure, unless it would hide most of the others.
 fn scale(rows: &[&Row]) -> f64 {
     let mut values: Vec<_> = rows
         .iter()

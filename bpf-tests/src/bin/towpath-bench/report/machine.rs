@@ -1,24 +1,24 @@
-//! On what was measured.
+//! The machine of the measurements.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// A machine, as far as figures depend on it.
+/// The properties of a machine that figures depend on.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
     /// Version of the kernel.
     kernel: String,
     /// Model of the processor.
     processor: String,
-    /// How many there are.
+    /// Number of processors.
     processors: usize,
     /// Memory in MiB.
     memory: u64,
 }
 
 impl Machine {
-    /// This one; what it does not tell is empty.
+    /// This machine; unknown properties are empty.
     pub(super) fn read() -> Self {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let processors = read("/proc/cpuinfo");
