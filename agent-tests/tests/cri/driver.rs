@@ -1,5 +1,5 @@
-//! A runtime of our own, as small as the CNI specification allows: it runs the plugins of a
-//! configuration list in every version, and nothing else stands between a test and a plugin.
+//! A minimal runtime for the CNI specification: it runs the plugins of a configuration list in
+//! every version, with nothing between a test and a plugin.
 
 use std::fmt;
 use std::io::Write as _;
@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result, bail};
 use bpf_tests::fabric::Netns;
 use serde_json::{Map, Value, json};
 
-/// Has the plugin kill itself at a named point.
+/// Names the point at which the plugin kills itself.
 pub(crate) const PLUGIN_FAULT: &str = "TOWPATH_CNI_FAULT";
 
-/// A network: a configuration list, and where its plugins are.
+/// A network: a configuration list, and the folders of its plugins.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) version: String,
@@ -33,7 +33,7 @@ pub(crate) struct Attachment {
     pub(crate) netns: PathBuf,
     /// `CNI_ARGS`.
     pub(crate) args: String,
-    /// What capabilities ask for, by their name.
+    /// Arguments for capabilities, by name.
     pub(crate) runtime: Map<String, Value>,
 }
 
@@ -54,13 +54,13 @@ impl Attachment {
     }
 }
 
-/// A plugin's refusal.
+/// A plugin's error.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The specification's code, where the plugin printed one.
+    /// The specification's error code, if the plugin printed one.
     pub(crate) code: Option<u64>,
     pub(crate) text: String,
-    /// True if it was killed.
+    /// True if the plugin was killed.
     pub(crate) killed: bool,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A plugin that runs.
+/// A running plugin.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -83,7 +83,7 @@ impl Running {
 }
 
 impl Network {
-    /// As a runtime reads it from a file.
+    /// The list in the form of a file for a runtime.
     pub(crate) fn list(&self) -> Value {
         json!({"cniVersion": self.version, "name": self.name, "plugins": self.plugins})
     }
@@ -150,7 +150,7 @@ impl Network {
         }
         let mut child = command.spawn()?;
         let mut stdin = child.stdin.take().context("the plugin's stdin")?;
-        // One that is killed at once does not read it.
+        // A plugin that is killed at once does not read it.
         let _killed = stdin.write_all(config.to_string().as_bytes());
         Ok(Running(child))
     }
@@ -160,7 +160,7 @@ impl Network {
         self.add_with(node, attachment, &[])
     }
 
-    /// The same with variables in the plugins' environment.
+    /// ADD of every plugin, with variables in the plugins' environment.
     pub(crate) fn add_with(
         &self,
         node: &Netns,
@@ -185,7 +185,7 @@ impl Network {
         self.start(node, "ADD", plugin, Some(attachment), &[], &[])
     }
 
-    /// ADD until it succeeds: what a kubelet does, which asks again and again.
+    /// Repeats ADD until it succeeds, as a kubelet does.
     pub(crate) fn add_again(
         &self,
         node: &Netns,
@@ -212,7 +212,7 @@ impl Network {
         self.del_with(node, attachment, result, &[])
     }
 
-    /// The same with variables in the plugins' environment.
+    /// DEL of every plugin, with variables in the plugins' environment.
     pub(crate) fn del_with(
         &self,
         node: &Netns,
@@ -254,7 +254,7 @@ impl Network {
         Ok(())
     }
 
-    /// GC of every plugin, with the attachments that the runtime knows.
+    /// GC of every plugin, with the valid attachments.
     pub(crate) fn collect(&self, node: &Netns, valid: &[&Attachment]) -> Result<()> {
         let entry = |attachment: &&Attachment| json!({"containerID": attachment.id, "ifname": attachment.interface});
         let valid: Vec<_> = valid.iter().map(entry).collect();
@@ -272,7 +272,7 @@ impl Network {
     }
 }
 
-/// What a plugin printed, or why it refused.
+/// Output of a plugin, or its error.
 fn answer(output: &Output) -> Result<Value> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
@@ -290,7 +290,7 @@ fn answer(output: &Output) -> Result<Value> {
     })
 }
 
-/// Why a plugin refused.
+/// The error of a plugin.
 pub(crate) fn refusal(error: &anyhow::Error) -> &Refusal {
     match error.downcast_ref() {
         Some(refusal) => refusal,

@@ -1,5 +1,5 @@
-//! The same with a real runtime: containerd runs the plugin while the agent or the plugin is killed,
-//! takes back itself what it can, and is asked again as a kubelet asks.
+//! Kills under a real runtime. containerd runs the plugin while the agent or the plugin is killed,
+//! reverts what it can, and is called again as by a kubelet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,18 +18,18 @@ use crate::points::{Case, TRIES, Verb, Victim};
 use crate::scene::{Reach, Scene};
 use crate::wait::{RETRY, by_length};
 
-/// Of how many cases an ordinary run takes one, and a full one.
+/// Fraction of the cases that an ordinary run takes, and a full one.
 const ONE_OF: (usize, usize) = (4, 1);
-/// How often each case is taken, in an ordinary run and in a full one.
+/// Repetitions of each case, in an ordinary run and in a full one.
 const ROUNDS: (usize, usize) = (1, 2);
 
 struct Stage {
     scene: Scene,
     bed: Bed,
-    /// Has the agent die at a point, and the plugin.
+    /// Files that name the point at which the agent, or the plugin, must die.
     agent_fault: PathBuf,
     plugin_fault: PathBuf,
-    /// Is there once the plugin has died.
+    /// Exists once the plugin has died.
     plugin_died: PathBuf,
     /// A pod that stays.
     resident: Option<Sandbox>,
@@ -68,12 +68,13 @@ impl Stage {
         Ok((stage, census))
     }
 
-    /// The pods that stay, and one more.
+    /// The pods that stay, and possibly one more.
     fn with<'a>(&'a self, more: Option<&'a Sandbox>) -> Vec<&'a Sandbox> {
         self.resident.iter().chain(more).collect()
     }
 
-    /// The resident is as it was, with one pod more, or none; the runtime says the same.
+    /// Checks that the resident is unchanged, with one more pod or none, and that the runtime
+    /// agrees.
     fn look(&self, more: Option<&Sandbox>) -> Result<()> {
         let pods = self.with(more);
         let ids: Vec<_> = pods.iter().map(|pod| pod.id.as_str()).collect();
@@ -87,7 +88,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes away every pod but the resident, which may need more than one call.
+    /// Removes every pod but the resident, which may need more than one call.
     fn clear(&self) -> Result<()> {
         let resident = self.with(None);
         let cleared = eventually(RETRY, "the runtime removes the pod", || {
@@ -96,8 +97,9 @@ impl Stage {
         cleared.map(drop)
     }
 
-    /// One kill, and what a kubelet does then. `give_up` has it remove a pod that did not come up
-    /// and make no other. Whether the point was reached.
+    /// Kills once, acts like a kubelet afterwards, and returns true if the point was reached.
+    ///
+    /// With `give_up`, it removes a pod that did not start, and makes no other.
     fn kill(&mut self, case: &Case, give_up: bool) -> Result<bool> {
         self.made += 1;
         let request = PodRequest::new(&format!("pod{}", self.made));
@@ -122,7 +124,7 @@ impl Stage {
             Victim::Agent => self.scene.wait_for_fault(has_answered),
             Victim::Plugin => fs::remove_file(&self.plugin_died).is_ok(),
         };
-        // What the kill did not disarm.
+        // The file, if the kill did not remove it.
         let _disarmed = fs::remove_file(&self.plugin_fault);
         if case.victim == Victim::Agent {
             self.scene.start_armed_by(&self.agent_fault)?;
@@ -152,8 +154,8 @@ impl Stage {
     }
 }
 
-/// The plugin as the runtime finds it: it dies at the point that a file names, once. A runtime's own
-/// environment would have every one of its calls die.
+/// A plugin for the runtime that dies once, at the point that a file names. A variable in the
+/// runtime's own environment would make every call die.
 fn armed_plugin(scene: &Scene, fault: &Path, died: &Path) -> Result<PathBuf> {
     let [fault, died] = [fault, died].map(Path::display);
     let own = scene.own_plugins();
@@ -175,7 +177,7 @@ fn armed_plugin(scene: &Scene, fault: &Path, died: &Path) -> Result<PathBuf> {
     Ok(script)
 }
 
-/// `first` tells which cases an ordinary run takes.
+/// `first` selects the cases of an ordinary run.
 fn outlive_kills(containerd: Containerd, plugins: Plugins, version: &str, first: usize) {
     let begun = Instant::now();
     let (mut stage, census) = Stage::new(containerd, plugins, version).unwrap();

@@ -1,25 +1,25 @@
-//! Where the agent and the plugin can be killed in the midst of ADD and DEL.
+//! Points of ADD and DEL at which the agent and the plugin can be killed.
 
 use towpath::faults;
 
-/// How often a point may be missed in a row: the agent looks at the queue too.
+/// Times that a point may be missed in a row: the agent processes the queue too.
 pub(crate) const TRIES: usize = 5;
 
-/// What is being done when the kill comes.
+/// Operation during the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Add,
     Del,
 }
 
-/// Who is killed.
+/// Process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Victim {
     Agent,
     Plugin,
 }
 
-/// A place to be killed at.
+/// A point for a kill.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Case {
     pub(crate) victim: Victim,
@@ -49,14 +49,14 @@ impl Case {
         agent.chain(plugin).chain(queue).chain([pending]).collect()
     }
 
-    /// True if only a DEL that was queued comes by.
+    /// True if only a queued DEL reaches the point.
     pub(crate) fn is_of_queue(&self) -> bool {
         let point = self.point.as_str();
         QUEUING.contains(&point) || CARRYING.contains(&point) || point == PENDING
     }
 }
 
-/// What of the agent's points only ADD reaches, only DEL, and neither.
+/// Points of the agent that only ADD reaches, that only DEL reaches, and that neither reaches.
 const OF_ADD: [&str; 7] = [
     "add-route",
     "add-neighbour",
@@ -83,13 +83,13 @@ const ELSEWHERE: [&str; 9] = [
     // The agent's own addresses.
     "ingress.",
     "detach",
-    // Reached by a DEL that was queued.
+    // Reached by a queued DEL.
     PENDING,
 ];
 const PENDING: &str = "pending-delete.done";
 
-/// The agent's points that ADD or DEL of a container reaches. A new point is one of both, until it
-/// is named above.
+/// The agent's points that ADD or DEL of a container reaches. A new point counts for both, until it
+/// is listed above.
 fn agent_points() -> Vec<(Verb, String)> {
     let mut points = Vec::new();
     for point in faults::points().map(|point| point.to_string()) {
@@ -99,7 +99,8 @@ fn agent_points() -> Vec<(Verb, String)> {
         if is_one(&ELSEWHERE) {
             continue;
         }
-        // What cools down is written with a DEL; an ADD may come before or after a look at it.
+        // Addresses that cool down are written with a DEL; an ADD may come before or after a check
+        // of the cooldown.
         if !is_del && !point.starts_with("addresses") {
             points.push((Verb::Add, point.clone()));
         }
@@ -121,9 +122,9 @@ const PLUGIN_POINTS: [(Verb, &str); 8] = [
     (Verb::Del, "del.answered"),
 ];
 
-/// DELs that are killed on their way to the queue.
+/// Points of a DEL on its way to the queue.
 pub(crate) const QUEUING: [&str; 3] = ["queue.write", "queue.rename", "queue.renamed"];
-/// Who is killed while it carries a queued DEL out.
+/// Points of a process that carries out a queued DEL.
 const CARRYING: [&str; 4] = [
     "queued.connect",
     "queued.sent",

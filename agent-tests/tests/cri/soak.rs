@@ -1,5 +1,5 @@
-//! Pods come and go all the time, while the agent is killed and stopped: no ADD fails for good,
-//! nothing leaks, memory stays.
+//! Pods are added and deleted all the time, while the agent is killed and stopped: no ADD fails for
+//! good, nothing leaks, memory stays.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,20 +21,20 @@ use crate::scene::{Scene, addresses};
 use crate::table::Times;
 use crate::wait::{RETRY, by_length};
 
-/// Pods at a time, and for how long, in an ordinary run and in a full one.
+/// Pods at a time, and duration, in an ordinary run and in a full one.
 const PODS: (usize, usize) = (30, 250);
 const TIME: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
-/// How often the agent is restarted.
+/// Period of the agent's restarts.
 const RESTART: Duration = Duration::from_secs(20);
-/// Who adds and deletes at the same time.
+/// Number of threads that add and delete pods.
 const WORKERS: usize = 3;
-/// How much more memory an agent may have than the one that ran first, in percent.
+/// Memory that an agent may have more than the first one, in percent.
 const GROWTH: u64 = 20;
-/// How old an attachment has to be before GC takes it: the agent's patience with a list that is
-/// older than an ADD.
+/// Age of an attachment after which GC removes it: the agent allows for a list that is older than
+/// an ADD.
 const YOUNG: Duration = Duration::from_secs(30);
 
-/// What workers share.
+/// State that workers share.
 struct Soak<'a> {
     network: &'a Network,
     node: &'a Netns,
@@ -48,7 +48,7 @@ struct Soak<'a> {
 }
 
 impl Soak<'_> {
-    /// Deletes the oldest once there are enough, and adds one, until the end.
+    /// Adds pods until the end, and deletes the oldest once there are enough.
     fn work(&self) -> Result<()> {
         while !self.ended.load(Ordering::Relaxed) {
             let oldest = {
@@ -68,7 +68,7 @@ impl Soak<'_> {
             } else {
                 self.adds.lock().unwrap().push(start.elapsed());
             }
-            // Idempotent: what was added is found.
+            // Idempotent: an endpoint that was already added is found.
             let result = self
                 .network
                 .add_again(self.node, &container.attachment, RETRY)?;
@@ -88,7 +88,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Prints what was done, and returns the containers that are still there.
+    /// Prints a summary, and returns the remaining containers.
     fn report(
         self,
         used: &[u64],
@@ -135,8 +135,8 @@ fn memory(process: u32) -> Result<u64> {
     Ok(number.context("VmRSS")?.parse()?)
 }
 
-/// Pods by containerd, one after the other, until the end; how many, and how many were refused
-/// first.
+/// Runs pods by containerd, one after the other, until the end; returns their number, and that of
+/// first refusals.
 fn by_containerd(bed: &Bed, ended: &AtomicBool) -> Result<(usize, usize)> {
     let (mut pods, mut refused) = (0, 0);
     while !ended.load(Ordering::Relaxed) {
@@ -164,7 +164,7 @@ fn by_containerd(bed: &Bed, ended: &AtomicBool) -> Result<(usize, usize)> {
     Ok((pods, refused))
 }
 
-/// Starts containerd with a network of its own: GC of ours has no say in it.
+/// Starts containerd with a network of its own, which GC of ours does not affect.
 fn containerd(scene: &Scene, network: &Network) -> Bed {
     let mut network = network.clone();
     "by-containerd".clone_into(&mut network.name);
@@ -178,8 +178,8 @@ fn containerd(scene: &Scene, network: &Network) -> Bed {
     Bed::start(&scene.fabric, &setup).unwrap()
 }
 
-/// Restarts the agent now and then while others work, by turns as a crash and in order; its memory
-/// before each.
+/// Restarts the agent periodically during the work, alternately as a crash and in order; returns
+/// its memory before each restart.
 fn restart(
     agent: &mut Agent,
     node: &Netns,
@@ -211,7 +211,7 @@ fn pods_come_and_go_while_the_agent_restarts() {
     let network = scene.network("1.1.0", Vec::new()).unwrap();
     let containers = Containers::new(&scene);
     let bed = containerd(&scene, &network);
-    // Nobody will ever delete this one.
+    // No DEL will ever come for this one.
     let forgotten = containers.take().unwrap();
     let begun = Instant::now();
     let node = &scene.fabric.node;

@@ -1,5 +1,5 @@
-//! A node of the fabric in a cluster: the agent with its service account's rights, and what the operator
-//! would write, written by the test.
+//! A node of the fabric in a cluster. The agent has its service account's rights, and the test
+//! writes the operator's part of the objects.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use ipam::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long what needs the API server and the agent may take.
+/// Deadline for changes that need the API server and the agent.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
-/// Where the node's object is.
+/// Path of the node's object.
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
 /// The cluster's service CIDR.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
@@ -27,7 +27,7 @@ pub(crate) const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 /// The node and its cluster.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
-    /// What stands before the API server, where the test asks for it.
+    /// The proxy before the API server, if the test needs one.
     proxy: Option<Proxy>,
     pub(crate) fabric: Fabric,
     pub(crate) token: String,
@@ -43,7 +43,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same with settings of the agent.
+    /// A cluster with the node in it and settings of the agent, which is started.
     pub(crate) fn create_with(settings: &Value) -> Result<Self> {
         let mut cluster = Self::prepare(false)?;
         cluster.fabric.agent.configure(settings)?;
@@ -51,12 +51,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same, with a proxy before the API server, or without; the agent is not started.
+    /// A cluster with the node in it, with a proxy before the API server, or without; the agent is
+    /// not started.
     pub(crate) fn prepare(is_behind_proxy: bool) -> Result<Self> {
         Self::prepare_on(&Spec::default(), is_behind_proxy)
     }
 
-    /// The same on a node of another kind.
+    /// A cluster like that of [`Self::prepare`], on a node of another kind.
     pub(crate) fn prepare_on(spec: &Spec, is_behind_proxy: bool) -> Result<Self> {
         let fabric = Fabric::create(spec)?;
         let folder = tempfile::tempdir()?;
@@ -103,7 +104,7 @@ impl Cluster {
         })
     }
 
-    /// Starts the agent, or starts it anew.
+    /// Starts the agent, or restarts it.
     pub(crate) fn start(&mut self) -> Result<()> {
         self.fabric.agent.start(&self.fabric.node, &[])
     }
@@ -118,12 +119,12 @@ impl Cluster {
         self.proxy.as_ref().unwrap()
     }
 
-    /// The same, with the ENIs that the fabric has, and ready.
+    /// A cluster whose node has the ENIs of the fabric and is ready.
     pub(crate) fn ready() -> Result<Self> {
         Self::prepare(false)?.made_ready()
     }
 
-    /// The same, behind a proxy.
+    /// A cluster whose node has the ENIs of the fabric and is ready, behind a proxy.
     pub(crate) fn ready_behind_proxy() -> Result<Self> {
         Self::prepare(true)?.made_ready()
     }
@@ -137,26 +138,27 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until the agent is ready, and gives addresses: it may know pools later than its ENIs.
+    /// Waits until the agent is ready and allocates addresses: it may learn pools later than its
+    /// ENIs.
     pub(crate) fn wait_until_ready(&mut self) -> Result<()> {
         self.fabric.wait_until_ready()?;
         let gives = |status: &Value| status["allocation"]["waiting"] == json!([]);
         self.status_is("addresses are given", gives).map(drop)
     }
 
-    /// Has another agent take the place of this one.
+    /// Replaces the agent by another one.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.fabric.agent.stop()?;
         self.fabric.agent.start(&self.fabric.node, &[])
     }
 
-    /// The node's object, as soon as there is one.
+    /// The node's object, as soon as it exists.
     pub(crate) fn node(&self) -> Result<Value> {
         let look = || self.server.admin().get(NODE)?.expect(200);
         Ok(eventually(SOON, "there is a CiliumNode", look)?.0)
     }
 
-    /// Waits until the node's object is as it should be.
+    /// Waits until the node's object fulfils a condition.
     pub(crate) fn node_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
         let look = || {
             let node = self.server.admin().get(NODE)?.expect(200)?;
@@ -177,7 +179,7 @@ impl Cluster {
         answer.expect(200).map(drop)
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub(crate) fn namespace(&self, name: &str, annotations: &Value) -> Result<()> {
         self.server.apply(&[json!({
             "apiVersion": "v1", "kind": "Namespace",
@@ -185,7 +187,7 @@ impl Cluster {
         })])
     }
 
-    /// Makes a pod on the node, and the namespace that it lives in.
+    /// Creates a pod on the node, and its namespace.
     pub(crate) fn pod(&self, namespace: &str, name: &str, annotations: &Value) -> Result<Guest> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -208,7 +210,7 @@ impl Cluster {
         self.fabric.agent.ask("GET", "/v1/status", None)
     }
 
-    /// Waits until the agent's status is as it should be.
+    /// Waits until the agent's status fulfils a condition.
     pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
         let look = || {
             let status = self.status()?;
@@ -225,16 +227,16 @@ impl Cluster {
     }
 }
 
-/// A pod, as the runtime knows it.
+/// A pod, as the runtime sees it.
 pub(crate) struct Guest {
     netns: Netns,
     pod: Value,
-    /// The families that its request names, if it does.
+    /// The families that its request names, if any.
     families: Option<Vec<Family>>,
 }
 
 impl Guest {
-    /// The same with what the agent's settings give to a request that names no family.
+    /// Leaves the families to the agent's settings, as the request names none.
     pub(crate) fn of_any_family(self) -> Self {
         Self {
             families: None,
@@ -242,7 +244,7 @@ impl Guest {
         }
     }
 
-    /// Adds it: the status and the answer.
+    /// Adds the pod, and returns the status and the answer.
     pub(crate) fn try_add(&self, fabric: &Fabric) -> (u16, Value) {
         let mut request = json!({
             "owner": {"container-id": self.netns.name(), "interface": "eth0"},
@@ -259,7 +261,7 @@ impl Guest {
             .unwrap()
     }
 
-    /// Adds it: its address and the number of its ENI.
+    /// Adds the pod, and returns its address and the number of its ENI.
     pub(crate) fn add(&self, fabric: &Fabric) -> (String, u64) {
         let (status, answer) = self.try_add(fabric);
         assert_eq!(status, 200, "{answer}");
@@ -270,14 +272,14 @@ impl Guest {
         )
     }
 
-    /// Takes it away.
+    /// Deletes the pod.
     pub(crate) fn delete(&self, fabric: &Fabric) {
         let path = format!("/v1/endpoints/{}/eth0", self.netns.name());
         fabric.agent.ask("DELETE", &path, None).unwrap();
     }
 }
 
-/// The blocks of a pool that the node says it has.
+/// The blocks of a pool that the node's object lists.
 pub(crate) fn allocated(node: &Value, pool: &str) -> Vec<String> {
     let entries = node["spec"]["ipam"]["pools"]["allocated"].as_array();
     let of_pool = entries
@@ -290,7 +292,7 @@ pub(crate) fn allocated(node: &Value, pool: &str) -> Vec<String> {
         .collect()
 }
 
-/// The number of IPv4 addresses of a pool that the node wants.
+/// The number of IPv4 addresses of a pool that the node requests.
 pub(crate) fn requested(node: &Value, pool: &str) -> Option<u64> {
     let entries = node["spec"]["ipam"]["pools"]["requested"].as_array();
     let entry = entries

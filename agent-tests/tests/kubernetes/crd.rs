@@ -1,4 +1,4 @@
-//! `ipam.mode: crd`: addresses one by one, and how they go back.
+//! `ipam.mode: crd`: single addresses, and their release.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub(crate) fn cluster(count: usize) -> (Cluster, Vec<IpAddr>) {
     in_mode(Cluster::create().unwrap(), count)
 }
 
-/// The same of a cluster whose agent has run before in the other mode.
+/// Puts a cluster, whose agent has run in the other mode, into that mode.
 fn in_mode(mut cluster: Cluster, count: usize) -> (Cluster, Vec<IpAddr>) {
     cluster.node().unwrap();
     let mode = json!({"kubernetes": {"ipam": {"mode": "crd"}}});
@@ -33,7 +33,7 @@ fn in_mode(mut cluster: Cluster, count: usize) -> (Cluster, Vec<IpAddr>) {
     (cluster, addresses)
 }
 
-/// Has the operator give addresses of ENI 1.
+/// Gives addresses of ENI 1 to the node, as the operator does.
 pub(crate) fn pool(cluster: &Cluster, addresses: &[IpAddr]) {
     let id = cluster.eni(1).id();
     let entries = addresses.iter();
@@ -42,13 +42,13 @@ pub(crate) fn pool(cluster: &Cluster, addresses: &[IpAddr]) {
     merge(cluster, NODE, &json!({"spec": {"ipam": {"pool": entries}}}));
 }
 
-/// Has the operator take one out.
+/// Removes an address from the pool, as the operator does.
 fn take_out(cluster: &Cluster, address: IpAddr) {
     let pool = json!({address.to_string(): null});
     merge(cluster, NODE, &json!({"spec": {"ipam": {"pool": pool}}}));
 }
 
-/// Has the operator say where an address stands.
+/// Writes the state of an address in the release handshake, as the operator does.
 fn say(cluster: &Cluster, address: IpAddr, state: &str) {
     let release = json!({address.to_string(): state});
     let status = json!({"status": {"ipam": {"release-ips": release}}});
@@ -60,7 +60,7 @@ fn merge(cluster: &Cluster, path: &str, patch: &Value) {
     answer.expect(200).unwrap();
 }
 
-/// Waits until an address stands somewhere in the handshake; `None`: nowhere.
+/// Waits until an address has a state in the handshake; `None`: no state.
 fn stands(cluster: &Cluster, address: IpAddr, state: Option<&str>) {
     let what = format!("{address} is {state:?}");
     let is =
@@ -68,7 +68,7 @@ fn stands(cluster: &Cluster, address: IpAddr, state: Option<&str>) {
     cluster.node_is(&what, is).unwrap();
 }
 
-/// Adds a pod: it and its address.
+/// Adds a pod; returns the pod and its address.
 fn add(cluster: &Cluster, name: &str) -> (Guest, IpAddr) {
     let pod = cluster.pod("plain", name, &json!({})).unwrap();
     let (address, eni) = pod.add(&cluster.fabric);
@@ -93,7 +93,7 @@ fn pods_get_the_addresses_of_the_pool_and_the_operator_is_told() {
         })
         .unwrap();
     assert_eq!(requested(&node, "default"), None, "{node}");
-    // The ENI has more, which are not for pods.
+    // The ENI has more addresses, which are not for pods.
     let third = cluster.pod("plain", "three", &json!({})).unwrap();
     let (_, answer) = third.try_add(&cluster.fabric);
     assert_eq!(answer["error"]["code"], "pool-exhausted", "{answer}");
@@ -124,7 +124,7 @@ fn addresses_go_back_only_when_nobody_has_them_and_nobody_gets_them_meanwhile() 
     say(&cluster, going, "marked-for-release");
     stands(&cluster, used, Some("do-not-release"));
     stands(&cluster, going, Some("ready-for-release"));
-    // The operator takes its word back.
+    // The operator withdraws its request.
     merge(
         &cluster,
         &format!("{NODE}/status"),
@@ -141,7 +141,7 @@ fn addresses_go_back_only_when_nobody_has_them_and_nobody_gets_them_meanwhile() 
     };
     nothing("ready");
     say(&cluster, going, "released");
-    // What an agent before had agreed to, and a pod has now.
+    // An earlier agent had agreed to release it, and now a pod has it.
     say(&cluster, staying, "ready-for-release");
     stands(&cluster, staying, Some("do-not-release"));
     stands(&cluster, going, Some("released"));
@@ -149,7 +149,7 @@ fn addresses_go_back_only_when_nobody_has_them_and_nobody_gets_them_meanwhile() 
     take_out(&cluster, going);
     stands(&cluster, going, None);
     nothing("gone");
-    // It comes back later.
+    // The address comes back later.
     pool(&cluster, &[going]);
     let again = || {
         let (status, answer) = late.try_add(&cluster.fabric);
@@ -201,7 +201,7 @@ fn it_can_be_killed_at_each_write_of_its_status_and_nothing_in_use_is_offered() 
         assert_eq!(guest.add(&cluster.fabric).0, given.to_string());
         guests.push((guest, given));
 
-        // One that nobody has goes back.
+        // A free address is released.
         let going = free.pop_first().unwrap();
         cluster.kill_at(Kind::ChangeStatus, is_forwarded, |cluster| {
             say(cluster, going, "marked-for-release");
@@ -224,7 +224,7 @@ fn it_can_be_killed_at_each_write_of_its_status_and_nothing_in_use_is_offered() 
         for address in &in_use {
             let ipam = &body["status"]["ipam"];
             assert_ne!(ipam["release-ips"][address], "ready-for-release", "{body}");
-            // A merge patch takes away by null.
+            // A merge patch removes by null.
             let used = ipam["used"].as_object();
             let lost = used.and_then(|used| used.get(address));
             assert_ne!(lost, Some(&Value::Null), "{body}");

@@ -1,5 +1,5 @@
-//! Any start converges, on the real kernel: whatever of ours is missing, changed or left over when
-//! the agent starts, it comes to the same state, and what is not ours stays as it is.
+//! Any start converges, on the real kernel: whatever of the agent's state is missing, changed or
+//! stale when it starts, it reaches the same state. Foreign objects stay unchanged.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within}
 /// Starts for each way of attaching.
 const STARTS: u64 = 12;
 
-/// What others have, in shapes close to ours.
+/// Foreign objects, in forms close to ours.
 const FOREIGN: &str = "\
 rule add priority 20 from 192.0.2.7 lookup 99
 rule add priority 111 fwmark 0x80/0x80 lookup 10
@@ -32,7 +32,7 @@ link add tow-foreign type veth peer name tow-peer
 neigh add 192.0.2.66 lladdr 02:00:00:00:00:66 dev towpath0 nud permanent
 neigh add 10.0.1.66 lladdr 02:00:00:00:00:66 dev tow-foreign nud permanent";
 
-/// What is missing or changed, and what an older agent left behind.
+/// Missing and changed objects, and remains of an older agent.
 fn damages(pod: &Pod, attach: &str) -> Vec<Damage> {
     let (veth, mac) = (pod.host_device(), EndpointId::of(&pod.owner()).pod_mac());
     let v4 = pod.address(ipam::Family::V4);
@@ -104,22 +104,22 @@ fn documents(fabric: &Fabric) -> [Value; 3] {
     [two, three, &fewer].map(document)
 }
 
-/// The number of addresses for pods that a document has.
+/// The number of addresses for pods in a document.
 fn addresses(document: &Value) -> usize {
     let enis = document["status"]["eni"]["enis"].as_object().unwrap();
     let lists = enis.values().filter_map(|eni| eni["addresses"].as_array());
     lists.map(Vec::len).sum()
 }
 
-/// For how many of them the node has its unreachable route.
+/// The number of unreachable routes for them on the node.
 fn blocks(state: &State) -> usize {
     let lines = state.values().flatten();
     let ours = lines.filter(|line| line.starts_with("unreachable") && line.contains("table 220"));
     ours.count()
 }
 
-/// What others have: the lines that a state has more than the one before it. Sysctls of a new
-/// device follow those of the node.
+/// Foreign objects: the lines that a state has more than an earlier one. Sysctls of a new device
+/// follow those of the node.
 fn more_lines(before: &State, after: &State) -> State {
     let mut more = after.clone();
     more.remove("sysctls");
@@ -130,8 +130,8 @@ fn more_lines(before: &State, after: &State) -> State {
     more
 }
 
-/// Waits until the node's state is what it was with this document. Without a section of it, that
-/// one is taken as it is now.
+/// Waits until the node's state is the recorded one for this document. If a section is not
+/// recorded, its present state is taken.
 fn comes_to(fabric: &Fabric, whole: &mut State, what: &str) {
     *whole = within(CHANGE, what, || {
         nothing_differs(fabric)?;
@@ -164,7 +164,7 @@ fn any_start_converges(attach: &str) {
     let documents = documents(&fabric);
     fabric.start_agent().unwrap();
     let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
-    // All three ENIs were in use when the first state is taken: their devices stay up.
+    // All three ENIs are in use when the first state is taken: their devices stay up.
     within(CHANGE, "everything is there", || nothing_differs(&fabric));
     let mut wholes = [0, 2, 1].map(|target: usize| {
         fabric.agent.write_document(&documents[target]).unwrap();
@@ -187,7 +187,7 @@ fn any_start_converges(attach: &str) {
         fabric.agent.kill().unwrap();
         let mut done = Vec::new();
         for damage in damages(&pod, attach) {
-            // One may take the ground from under the next.
+            // One damage may make the next one impossible.
             if random.number().is_multiple_of(3) && damage.inflict(&fabric).is_ok() {
                 done.push(damage.name());
             }
@@ -196,7 +196,7 @@ fn any_start_converges(attach: &str) {
         fabric.agent.write_document(&documents[target]).unwrap();
         let what = format!("seed {seed}, document {target}, after {done:#?}");
         if done.iter().any(|damage| damage.contains("link del")) {
-            // Another index: the maps and the pins' names have it.
+            // The device has another index, which the maps and the pins' names contain.
             for whole in &mut wholes {
                 whole.remove("maps");
             }
@@ -210,7 +210,7 @@ fn any_start_converges(attach: &str) {
         comes_to(&fabric, &mut wholes[target], &what);
         let lost = more_lines(&wholes[target], &foreign);
         assert!(lost.values().all(BTreeSet::is_empty), "{what}: {lost:#?}");
-        // Nothing is left to be done: what is at rest stays at rest.
+        // Nothing is left to repair: a settled state stays settled.
         let repairs = |fabric: &Fabric| get(fabric, "/v1/status")["repairs"]["total"].clone();
         let before = repairs(&fabric);
         carry_all(&fabric, End::Pod(&pod), PEER, &[1]);

@@ -1,4 +1,4 @@
-//! What somebody does to the node.
+//! Damage to the node by other software.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bpf_tests::fabric::{Fabric, command};
 use serde_json::Value;
 
-/// What somebody does.
+/// Damage to the node.
 #[derive(Clone, Debug)]
 pub(crate) enum Damage {
     /// `ip` with these words.
@@ -26,12 +26,12 @@ pub(crate) enum Damage {
     SpoilMapEntry(&'static str, Entry),
 }
 
-/// Which entry of a map.
+/// Selection of an entry of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     /// The first, in the kernel's order.
     First,
-    /// An address's.
+    /// The entry of an address.
     Of(IpAddr),
 }
 
@@ -50,7 +50,7 @@ fn bpftool(words: &str) -> Result<String> {
     command::run(std::process::Command::new("bpftool").args(words.split_whitespace()))
 }
 
-/// A map's pin and an entry: key and value, in bpftool's way.
+/// A map's pin and an entry: key and value, in bpftool's form.
 fn entry(fabric: &Fabric, map: &str, which: Entry) -> Result<(String, String, String)> {
     let pins = pins(fabric, "maps")?;
     let path = pins.iter().find(|path| path.ends_with(map));
@@ -79,7 +79,7 @@ fn entry(fabric: &Fabric, map: &str, which: Entry) -> Result<(String, String, St
 }
 
 impl Damage {
-    /// Does it.
+    /// Inflicts the damage.
     pub(crate) fn inflict(&self, fabric: &Fabric) -> Result<()> {
         match self {
             Self::Ip(words) => fabric.node.run(&format!("ip {words}")).map(drop),
@@ -112,7 +112,7 @@ impl Damage {
         }
     }
 
-    /// What a failure calls it.
+    /// Name of the damage in a failure.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Ip(words) => format!("ip {words}"),

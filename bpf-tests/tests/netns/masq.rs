@@ -1,4 +1,4 @@
-//! What the tests of masquerade share.
+//! Helpers of the tests of masquerade.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -8,7 +8,7 @@ use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command};
 use ipam::Family;
 use serde_json::{Value, json};
 
-/// MTU of every link, where a test speaks of packets' sizes: what the Internet takes.
+/// MTU of every link in tests of packet sizes: that of the Internet.
 pub(crate) const MTU: u32 = 1500;
 /// The first port of the default range.
 pub(crate) const FIRST_PORT: u16 = 40_960;
@@ -20,7 +20,8 @@ pub(crate) fn scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
     scene_of(&Spec::with_world(settings))
 }
 
-/// The same with links as the Internet has them.
+/// A ready node with a world beyond its VPC and one pod on each ENI, with links of the Internet's
+/// MTU.
 #[track_caller]
 pub(crate) fn internet_scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
     scene_of(&Spec {
@@ -29,8 +30,8 @@ pub(crate) fn internet_scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 
     })
 }
 
-/// Every external policy, each on a fabric of its own, with each pod of both families and the ENI
-/// that it leaves by.
+/// Runs a test under every external policy, each on a fabric of its own, with each pod of both
+/// families and its egress ENI.
 pub(crate) fn under_each_policy(test: impl Fn(&Fabric, Place, u8)) {
     for (policy, enis) in [
         ("own-eni", [0, 1]),
@@ -73,7 +74,8 @@ pub(crate) fn snat(fabric: &Fabric, eni: u8, family: Family) -> IpAddr {
     fabric.translation_address(eni, family).unwrap()
 }
 
-/// Every protocol of a pod to a site must be seen there with one address, and leave by one ENI.
+/// Expects that every protocol of a pod to a site is seen there with one address, and leaves by one
+/// ENI.
 #[track_caller]
 pub(crate) fn seen_as(fabric: &Fabric, from: Place, to: Site, address: IpAddr, eni: u8) {
     if let Err(error) = fabric.check_seen(from, to, address, eni) {
@@ -81,7 +83,7 @@ pub(crate) fn seen_as(fabric: &Fabric, from: Place, to: Site, address: IpAddr, e
     }
 }
 
-/// Both families of a pod are translated to an ENI's addresses, and leave by it.
+/// Expects that both families of a pod are translated to an ENI's addresses, and leave by it.
 #[track_caller]
 pub(crate) fn translated(fabric: &Fabric, pod: &Pod, eni: u8) {
     for family in Family::ALL {
@@ -111,12 +113,12 @@ pub(crate) fn entries(fabric: &Fabric, map: &str) -> usize {
     panic!("no map {map} is pinned")
 }
 
-/// The settings of masquerade, beside those that a world brings.
+/// The settings of masquerade, in addition to those for a world.
 pub(crate) fn masquerade(settings: &Value) -> Value {
     json!({"masquerade": settings})
 }
 
-/// What iputils and traceroute(8) call a family.
+/// Flag for a family of iputils and traceroute(8).
 pub(crate) fn flag(family: Family) -> &'static str {
     match family {
         Family::V4 => "-4",

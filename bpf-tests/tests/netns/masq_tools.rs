@@ -1,4 +1,4 @@
-//! What people use: curl, iperf3, ping and traceroute, through the masquerade.
+//! Common tools through the masquerade: curl, iperf3, ping and traceroute.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::masq::{flag, internet, snat, under_each_policy};
 use crate::support::within;
 
-/// Size of what curl gets and sends, in bytes.
+/// Size of curl's downloads and uploads, in bytes.
 const BULK: usize = 8 * 1024 * 1024;
 
 fn curl(from: Place, options: &[&str], url: &str) -> String {
@@ -74,15 +74,15 @@ impl Drop for Iperf {
     }
 }
 
-/// What an iperf3 server that is between two clients says to the second: it has not closed its socket
-/// yet, or not opened it again.
+/// Errors of an iperf3 server for a client while it is between two clients: it has not closed its
+/// socket yet, or not opened it again.
 const BETWEEN: [&str; 3] = [
     "busy",
     "unable to connect to server: Connection refused",
     "unable to send cookie to server",
 ];
 
-/// What an iperf3 client reports at its end.
+/// Final report of an iperf3 client.
 pub(crate) fn iperf(from: Place, to: Place, options: &[&str]) -> Value {
     let what = format!("iperf3 {options:?}");
     within(Duration::from_secs(10), &what, || {
@@ -107,8 +107,8 @@ fn iperf3_carries_tcp_both_ways_and_udp() {
     under_each_policy(|fabric, from, _| {
         let to = internet(fabric, Family::of(from.address));
         let _server = Iperf::start(to);
-        // The receiver's count is taken while the last ones are still under way: at most what the
-        // two sockets hold, which the kernel would let grow to more than all of it.
+        // The receiver's count misses packets in flight: at most the contents of the two sockets.
+        // Without limits, the kernel could let these grow to more than all of the data.
         for options in [
             &["-n", "16M", "-w", "256K"][..],
             &["-n", "16M", "-w", "256K", "-R"],

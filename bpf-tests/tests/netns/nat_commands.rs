@@ -1,4 +1,5 @@
-//! `towpath nat` and `towpath masq explain` on a node with traffic: what they say is what happens.
+//! `towpath nat` and `towpath masq explain` on a node with traffic: their output matches the
+//! datapath.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -13,9 +14,9 @@ use serde_json::{Value, json};
 use crate::masq::{FIRST_PORT, internet, masquerade, scene, site, snat};
 use crate::support::{CHANGE, count, within};
 
-/// A port outside of the range: such a flow gets another one.
+/// A port outside of the range: its flows get another one.
 const LOW: u16 = 20_000;
-/// A port of the range: such a flow keeps it.
+/// A port of the range: its flows keep it.
 const KEPT: u16 = FIRST_PORT + 77;
 
 fn nat(fabric: &Fabric, words: &[&str]) -> Value {
@@ -32,7 +33,7 @@ fn rows(fabric: &Fabric, filter: &[&str]) -> Vec<Value> {
     rows
 }
 
-/// The one row of a family with this inside port, once it has this phase.
+/// The one row of a family with this inside port, once the flow has this phase.
 fn row(fabric: &Fabric, family: Family, port: u16, phase: &str) -> Value {
     within(CHANGE, &format!("port {port} is {phase}"), || {
         let rows = rows(fabric, &[]);
@@ -44,7 +45,7 @@ fn row(fabric: &Fabric, family: Family, port: u16, phase: &str) -> Value {
     })
 }
 
-/// What a command that ends well writes.
+/// Output of a command that succeeds.
 fn text(fabric: &Fabric, words: &[&str]) -> String {
     let output = fabric.agent.cli(&fabric.node, words).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -54,7 +55,7 @@ fn text(fabric: &Fabric, words: &[&str]) -> String {
     text
 }
 
-/// Every line of a table has its columns where the head has them.
+/// Expects that every line of a table has its columns under those of the head.
 fn assert_aligned(table: &str) {
     let mut lines = table.lines();
     let head = lines.next().unwrap();
@@ -99,7 +100,7 @@ fn list_shows_every_flow_with_its_kind_phase_and_port() {
         let left = shown["expires-seconds"].as_u64().unwrap();
         assert!((7430..=7440).contains(&left), "{left}");
 
-        // Nobody has answered yet: the way to the server is there, and nothing listens.
+        // There is no answer yet: the path to the server works, and nothing listens.
         let asking = first
             .netns
             .enter(|| Ok(UdpSocket::bind((first.address, KEPT))?));
@@ -163,7 +164,7 @@ fn list_shows_every_flow_with_its_kind_phase_and_port() {
     fabric.finish().unwrap();
 }
 
-/// What of a row does not change with time.
+/// Fields of a row that do not change with time.
 fn identity(row: &Value) -> (Value, Value, Value) {
     let of = |key: &str| row[key].clone();
     (of("pod"), of("pod-port"), of("kind"))
@@ -194,7 +195,7 @@ fn flush_removes_a_pods_flows_and_no_others() {
     for session in &mut kept {
         session.exchange().unwrap();
     }
-    // A datagram makes a flow anew.
+    // A datagram opens a new flow.
     lost.ask(7).unwrap();
     assert_eq!(
         text(&fabric, &["nat", "flush", "--pod", "192.0.2.1"]),
@@ -235,7 +236,7 @@ fn stats_count_what_was_sent() {
             open.push(Session::open(from, KEPT + index, to).unwrap());
             open.push(Session::open(from, LOW + index, to).unwrap());
         }
-        // The other pod wants the same ports of another ENI, and the host those of this one.
+        // The other pod has the same ports by another ENI, and the host those of this one.
         open.push(Session::open(other.at(family), KEPT, to).unwrap());
         let node = fabric.node_at(family).unwrap();
         open.push(Session::open(node, KEPT, to).unwrap());
@@ -309,7 +310,7 @@ fn stats_count_what_was_sent() {
     fabric.finish().unwrap();
 }
 
-/// What explain says of a packet.
+/// Explanation of a packet.
 fn explain(fabric: &Fabric, from: &str, to: &str, protocol: &str) -> Value {
     let words = ["masq", "explain", "--protocol", protocol, from, to];
     let answer: Value = fabric.agent.cli_json(&fabric.node, &words).unwrap();
@@ -320,7 +321,7 @@ fn explain(fabric: &Fabric, from: &str, to: &str, protocol: &str) -> Value {
     answer
 }
 
-/// Why, the ENI, and the source: as explain tells them, and as a packet then has them.
+/// Expects a reason, the ENI, and the source, in the explanation and then for a packet.
 #[track_caller]
 fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: IpAddr) {
     for (protocol, name) in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp]
@@ -343,7 +344,7 @@ fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: I
     }
 }
 
-/// A packet that explain says is dropped is, and is counted so.
+/// Expects that a packet that is explained as dropped is dropped, and is counted as explained.
 #[track_caller]
 fn dropped(fabric: &Fabric, from: Place, to: IpAddr, why: &str, protocol: u8) {
     let said = explain(
@@ -420,7 +421,7 @@ fn explain_tells_what_happens() {
         let node = fabric.node_at(family).unwrap();
         assert_eq!(local(node.address), (json!("stack"), json!("host")));
         Protocol::Tcp.exchange(from, node).unwrap();
-        // An address of this node's blocks that no pod has.
+        // An address of this node's blocks without a pod.
         let nobody = fabric.eni(1).unwrap().pod_address(family, 3).unwrap();
         dropped(&fabric, from, nobody, "no-endpoint", 17);
     }

@@ -1,6 +1,6 @@
-//! A policy program of somebody else ahead of ours: its word holds, and ours are not misled by what
-//! it leaves in the mark. tc's own actions need modules that a kernel may lack, so the filters here
-//! are programs too.
+//! A foreign policy program ahead of ours: its verdict holds, and its changes of the mark do not
+//! mislead our programs. The filters here are programs too, because tc's own actions need modules
+//! that a kernel may lack.
 
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::ping;
@@ -14,21 +14,21 @@ use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 const ENI: &str = "eth1";
 /// Preference of a tc filter ahead of ours.
 const AHEAD: u16 = 10;
-/// What a policy program leaves in others' bits of the mark.
+/// Mark bits outside of our mask that a policy program sets.
 const THEIRS: u32 = 0x00c0_ffee;
-/// What it leaves in ours: it does not know better.
+/// Mark bits within our mask that a policy program sets, although they are not its own.
 const GARBAGE: u32 = 0xff00_0000;
 /// Ours for ENI 1, in the default layout.
 const OURS: u32 = 0x0200_0000;
 
-/// How programs are attached: ours by this setting, theirs in the same way.
+/// Attachment of our programs, by this setting, and of the foreign ones in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Auto,
     Clsact,
 }
 
-/// A program ahead of ours; it goes with this value.
+/// A program ahead of ours; dropping it detaches it.
 struct Ahead<'a> {
     program: ForeignProgram,
     fabric: &'a Fabric,
@@ -54,7 +54,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Takes it away. It ran.
+    /// Detaches the program, which must have run.
     fn away(self) {
         assert!(self.program.runs().unwrap() > 0, "{self:?}");
         if self.attach == Attach::Clsact {
@@ -79,7 +79,7 @@ fn settings(attach: Attach, path: &str) -> Value {
     json!({"datapath": {"attach": attach, "path": path}})
 }
 
-/// Every packet of a pod that ours ever looked at.
+/// Number of packets of pods that our programs have handled.
 fn looked_at(fabric: &Fabric) -> u64 {
     let counters = bpf_tests::fabric::counters::read(fabric).unwrap();
     let of_pods = counters
@@ -88,7 +88,7 @@ fn looked_at(fabric: &Fabric) -> u64 {
     of_pods.map(|(_, packets)| packets).sum()
 }
 
-/// What a program drops ahead of ours is dropped, and ours never sees it.
+/// Packets that a program ahead of ours drops are dropped, and our programs never see them.
 fn a_drop_holds(fabric: &Fabric, attach: Attach, pod: &Pod) {
     for device in [pod.host_device(), ENI.to_owned()] {
         let ahead = Ahead::put(fabric, attach, &device, Deed::Drop);
@@ -109,8 +109,9 @@ fn a_drop_holds(fabric: &Fabric, attach: Attach, pod: &Pod) {
     }
 }
 
-/// What is ours in the mark is ours, whatever a program ahead put there, and the rest stays: seen
-/// where the stack takes packets over, if it does.
+/// Our mark bits are correct whatever a program ahead sets, and other bits stay.
+///
+/// With `by_stack`, this is checked where the stack takes over packets.
 fn a_mark_is_shared(fabric: &Fabric, attach: Attach, pod: &Pod, by_stack: bool) {
     let nft = |line: &str| fabric.node.run(&format!("nft {line}")).unwrap();
     nft("add table inet marks");
@@ -148,8 +149,8 @@ fn a_mark_is_shared(fabric: &Fabric, attach: Attach, pod: &Pod, by_stack: bool) 
     nft("delete table inet marks");
 }
 
-/// A program that ends with OK hides ours. What the pod sends then takes the stack's way, and leaves
-/// by its own ENI all the same: `to_network` sees to that.
+/// A program that ends with OK hides ours. The pod's packets then take the stack, and still leave
+/// by their own ENI: `to_network` ensures that.
 fn who_hides_ours_leads_nobody_astray(fabric: &Fabric, attach: Attach, pod: &Pod) {
     let ahead = Ahead::put(fabric, attach, &pod.host_device(), Deed::Accept);
     let seen = looked_at(fabric);

@@ -14,10 +14,10 @@
 //! * `out sctp 50000 > 80`: an INIT chunk.
 //! * `in KIND about LABEL|PROTOCOL PORT > PORT [quote N] [quoted-options] [router]`: an ICMP error;
 //!   KIND as in [`crate::errors::KINDS`].
-//! * after any of these: `fragments 3 1 2`, the order in which the pieces are sent.
+//! * after any of these: `fragments 3 1 2`, the order in which the fragments are sent.
 //!
-//! Ports are written as the pod sees them: in what comes in, the pod's port stands for the port
-//! that the outside has seen of it. `to-pod` sends it to the pod's own address.
+//! Ports are written as the pod sees them: in packets from the outside, the pod's port stands for
+//! the port that the outside has seen of it. `to-pod` sends a packet to the pod's own address.
 //!
 //! Without an outcome, the packet has to be delivered.
 
@@ -27,7 +27,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::errors::{KINDS, Kind};
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Out,
@@ -37,15 +37,15 @@ pub(crate) enum Way {
 /// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It comes to the other side, translated.
+    /// It reaches the other side, translated.
     Delivered,
-    /// It comes to the other side with the pod's address in it.
+    /// It reaches the other side with the pod's address in it.
     Untranslated,
-    /// Nothing comes of it.
+    /// It reaches no side.
     Nothing,
-    /// The node answers to its sender.
+    /// The node answers its sender.
     Answered,
-    /// Only some of its pieces come to the other side.
+    /// Only some of its fragments reach the other side.
     Partly,
 }
 
@@ -61,12 +61,12 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What has to become of a packet, on both sides of the comparison.
+/// Expected outcome of a packet, on both sides of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) kernel: Outcome,
     pub(crate) ours: Outcome,
-    /// The name of the difference, where there is one.
+    /// The name of the difference, if there is one.
     pub(crate) difference: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Ports {
     pub(crate) remote: u16,
 }
 
-/// What is said of a TCP segment.
+/// Properties of a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) flags: u8,
@@ -89,7 +89,7 @@ pub(crate) struct Segment {
     pub(crate) is_zero: bool,
 }
 
-/// What a packet carries.
+/// Contents of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Tcp {
@@ -110,19 +110,19 @@ pub(crate) enum Body {
     Error {
         kind: &'static Kind,
         about: About,
-        /// Bytes behind the quoted IP header; without, all of them.
+        /// Bytes after the quoted IP header; `None`: all of them.
         quote: Option<usize>,
         has_quoted_options: bool,
         is_from_router: bool,
     },
 }
 
-/// What an ICMP error is about.
+/// Subject of an ICMP error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// A packet of this sequence.
     Step(String),
-    /// A packet that nobody has sent.
+    /// A packet that was not sent.
     Unknown { protocol: u8, ports: Ports },
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Step {
     pub(crate) way: Way,
     pub(crate) body: Body,
     pub(crate) length: usize,
-    /// The order in which its pieces are sent, from 1; empty for a whole packet.
+    /// The order in which its fragments are sent, from 1; empty for a whole packet.
     pub(crate) fragments: Vec<usize>,
     pub(crate) is_to_pod: bool,
     pub(crate) expected: Expected,
@@ -238,7 +238,7 @@ fn body(way: Way, words: &mut Words) -> Result<Body> {
             let about = match words.next()? {
                 protocol @ ("tcp" | "udp") => About::Unknown {
                     protocol: if protocol == "tcp" { 6 } else { 17 },
-                    // What the packet was that the error is about went the other way.
+                    // The packet that the error is about went in the other direction.
                     ports: words.ports(match way {
                         Way::Out => Way::In,
                         Way::In => Way::Out,

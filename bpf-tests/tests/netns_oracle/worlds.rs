@@ -1,5 +1,5 @@
-//! The two worlds that play sequences, the kernel's and ours: made once, each with a thread of its
-//! own, which its stage binds to a CPU.
+//! The two worlds that play sequences, the kernel's and ours. Each is made once and has a thread of
+//! its own, which its stage binds to a CPU.
 
 use std::fs;
 use std::process::Command;
@@ -14,23 +14,23 @@ use crate::play::{Played, Player};
 use crate::sequence::Step;
 use crate::stage::{NETS, Stage};
 
-/// Who translates.
+/// Datapath that translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Kernel,
     Ours,
 }
 
-/// What came of each step, by family.
+/// Results of each step, by family.
 pub(crate) type Record = Vec<Vec<Option<Played>>>;
 
-/// A world's thread: it is sent steps, and sends back what came of them.
+/// A world's thread: it receives steps, and returns their results.
 struct World {
     steps: Sender<Vec<Step>>,
     records: Receiver<Result<Record>>,
 }
 
-/// Plays steps through one of them, after which nothing of earlier ones is known there.
+/// Clears the flows of a world, and plays steps in it.
 pub(crate) fn record(who: Who, steps: &[Step]) -> Result<Record> {
     static KERNEL: OnceLock<Mutex<World>> = OnceLock::new();
     static OURS: OnceLock<Mutex<World>> = OnceLock::new();
@@ -64,10 +64,10 @@ fn start(who: Who) -> World {
     World { steps, records }
 }
 
-/// A stage and who translates on it.
+/// A stage and its translation.
 struct Scene {
     stage: Stage,
-    /// Where it is our programs that do.
+    /// Our programs, if they translate.
     programs: Option<Attached>,
 }
 
@@ -97,7 +97,7 @@ impl Scene {
         NETS.iter().map(play_in).collect()
     }
 
-    /// Has the translation forget every flow.
+    /// Removes every flow from the translation.
     fn forget(&self) -> Result<()> {
         match &self.programs {
             Some(attached) => attached.programs.forget_flows(),

@@ -1,9 +1,9 @@
-//! The flow cache: that it serves, for how long, and what makes it worthless. That it changes no
-//! packet's outcome, the comparison with the model shows, with changes in between of what is known of
-//! addresses and of flows (`fuzz`, and `faults` for the comparison).
+//! The flow cache: hits, lifetime of entries, and invalidation. Comparison with the model shows
+//! that the cache changes no packet's outcome, while addresses and flows change (`fuzz`, and
+//! `faults` for the comparison).
 //!
-//! Whether an entry that was there has served a packet is told by losing its flow behind the cache's back:
-//! what no entry serves opens it anew.
+//! To see if an entry served a packet, tests remove its flow without invalidating the cache: a
+//! packet without an entry opens the flow again.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -22,15 +22,15 @@ use nix::unistd::{Pid, gettid};
 
 use crate::world::*;
 
-/// What one side shows of a connection that goes on.
+/// Progress of one side of an established connection.
 const GOES_ON: u8 = progress::SYN | progress::DATA;
 /// The last segment of one side.
 const END: u8 = tcp::ACK | tcp::FIN;
-/// An entry lasts longer than this.
+/// Lower limit of an entry's lifetime.
 const LASTS: Duration = Duration::from_millis(400);
 
-/// Keeps this test on its CPU, since each has a cache of its own, and ahead of others there: entries last for
-/// half a second.
+/// Pins this test to its CPU, since each has a cache of its own, with real-time priority, since
+/// entries last for half a second.
 pub(crate) fn pinned<T>(programs: T) -> T {
     let mut here = CpuSet::new();
     here.set(sched_getcpu().unwrap()).unwrap();
@@ -43,8 +43,10 @@ pub(crate) fn pinned<T>(programs: T) -> T {
     programs
 }
 
-/// Runs a case with a single slot, and again where the machine paused for so long that an entry may have
-/// ended: whose the slot is then says nothing.
+/// Runs a case with a single slot.
+///
+/// It repeats a case if the machine paused for so long that an entry may have expired, because the
+/// slot's owner is then undetermined.
 fn in_time<T>(case: impl Fn(&mut Programs) -> T) -> T {
     for _ in 0..10 {
         let mut programs = pinned(node_with(&with_cache(1)));
@@ -57,7 +59,7 @@ fn in_time<T>(case: impl Fn(&mut Programs) -> T) -> T {
     panic!("no run of ten took less than {LASTS:?}");
 }
 
-/// Settings with so many slots.
+/// Settings with a number of slots.
 fn with_cache(cache: u32) -> DatapathSettings {
     DatapathSettings {
         cache,
@@ -72,7 +74,7 @@ fn segment(net: &Net, flags: u8) -> Frame {
         .tcp(flags, 1)
 }
 
-/// What a program makes of a frame that a device has received.
+/// Result of a program for a frame that a device has received.
 pub(crate) fn run(
     programs: &mut Programs,
     program: Program,
@@ -89,14 +91,14 @@ pub(crate) fn run(
     programs.run(program, &input).unwrap()
 }
 
-/// Has the pod send; what it becomes.
+/// Sends a packet of the pod, and returns the resulting frame.
 fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
     let output = run(programs, Program::FromEndpoint, VETH_A, frame);
     assert_eq!(output.code, REDIRECT);
     output.frame
 }
 
-/// Sends what the outside answers with; what it becomes.
+/// Sends an answer of the outside, and returns the resulting frame.
 fn receive(programs: &mut Programs, net: &Net, flags: u8) -> Vec<u8> {
     let frame = received(ENI_1, net.outside, net.snat[1], Body::Tcp(10));
     let frame = frame.ports(80, 50_000).tcp(flags, 1);
@@ -105,7 +107,7 @@ fn receive(programs: &mut Programs, net: &Net, flags: u8) -> Vec<u8> {
     output.frame
 }
 
-/// What both directions of the one flow have shown.
+/// Progress of both directions of the one flow.
 fn shown(programs: &Programs, net: &Net) -> (u8, u8) {
     let (_, flow) = flows(programs, net)[0];
     (flow.progress_out, flow.progress_in)
@@ -134,7 +136,7 @@ fn lose_flows(programs: &Programs, net: &Net) {
     assert_eq!(flows(programs, net), []);
 }
 
-/// Opens the connection and has it cached; what a segment becomes.
+/// Opens the connection and caches it; returns the result for a segment.
 fn open(programs: &mut Programs, net: &Net) -> Vec<u8> {
     send(programs, &segment(net, tcp::SYN));
     let first = send(programs, &segment(net, tcp::ACK));
@@ -152,7 +154,7 @@ fn a_flow_is_served_until_something_is_written() {
         lose_flows(&programs, &net);
         assert_eq!(send(&mut programs, &segment(&net, tcp::ACK)), became);
         assert_eq!(flows(&programs, &net), [], "it was looked at");
-        // The agent's writes make all worthless; which one does not matter.
+        // Every write of the agent invalidates all entries.
         let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
         programs.put_address(net.b, other).unwrap();
         send(&mut programs, &segment(&net, tcp::ACK));
@@ -176,7 +178,8 @@ fn a_connection_is_served_once_its_flow_knows_that_it_goes_on() {
     }
 }
 
-/// Without what is known of the pod's address, a segment that is looked at is dropped.
+/// If the entry of the pod's address is missing, a segment that the cache does not serve is
+/// dropped.
 #[test]
 fn all_of_a_connection_but_what_opens_it_is_served() {
     for net in [V4, V6] {
@@ -186,7 +189,7 @@ fn all_of_a_connection_but_what_opens_it_is_served() {
         let addresses = programs.table::<Addr, AddressEntry>(map::ADDRESSES);
         let addresses = addresses.unwrap();
         let entry = addresses.get(&net.a.into()).unwrap().unwrap();
-        // Behind the cache's back.
+        // Without invalidating the cache.
         addresses.lose(&net.a.into()).unwrap();
         for flags in [tcp::ACK, tcp::ACK, END, tcp::ACK] {
             send(&mut programs, &segment(&net, flags));
@@ -252,7 +255,7 @@ fn the_end_of_the_next_connection_on_the_same_ports_is_told_too() {
     let mut programs = pinned(node());
     for _ in 0..2 {
         open(&mut programs, &V4);
-        // None of the outside's: what is taken back of it would drop the entries by itself.
+        // No segment from the outside, as reverting its progress would itself drop the entries.
         receive(&mut programs, &V4, tcp::ACK);
         send(&mut programs, &segment(&V4, END));
         receive(&mut programs, &V4, END);
@@ -344,7 +347,7 @@ fn what_opens_or_ends_a_connection_is_looked_at() {
         open(&mut programs, &V4);
         lose_flows(&programs, &V4);
         let input = segment(&V4, flags);
-        // A SYN with ACK answers the outside if there is no flow.
+        // Without a flow, a SYN with ACK is an answer to the outside.
         send(&mut programs, &input);
         let is_opened = flows(&programs, &V4).len() == 1;
         assert_eq!(
@@ -354,11 +357,11 @@ fn what_opens_or_ends_a_connection_is_looked_at() {
     }
 }
 
-/// The flow of a SYN that the cache does not know is opened without a look for it first: it is most likely
-/// a new one.
+/// The flow of a SYN that is not cached is opened without a look-up first: it is most likely a new
+/// one.
 #[test]
 fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away() {
-    // The pod has as many as it may have; and a socket of the host has the port by now.
+    // The pod's quota is used up, and a socket of the host now has the port.
     for flows_per_endpoint in [1, 2] {
         for net in [V4, V6] {
             let mut programs = pinned(node_with(&DatapathSettings {
@@ -380,12 +383,12 @@ fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away
     }
 }
 
-/// Has the one slot be another flow's, which does not need it any more.
+/// Gives the one slot to another flow, which needs it no longer.
 fn give_slot_away(programs: &mut Programs, net: &Net) {
     for _ in 0..2 {
         let local = from_a(net, net.b, Body::Tcp(10)).ports(50_000, 80);
         send(programs, &local.tcp(tcp::SYN, 1));
-        // All entries are worthless now.
+        // This invalidates all entries.
         let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
         programs.put_address(net.b, other).unwrap();
     }
@@ -406,13 +409,13 @@ fn a_connection_for_which_there_is_no_room_is_counted_once() {
     }
 }
 
-/// Has the pod open the connection; what its SYN became, and what is counted then.
+/// Opens the connection from the pod; returns the result for its SYN, and the counts after it.
 fn opened(programs: &mut Programs, net: &Net) -> (Vec<u8>, (Vec<FlowKey>, u64, u64)) {
     let became = send(programs, &segment(net, tcp::SYN));
     (became, counted(programs, net))
 }
 
-/// The flows, and how many have been opened and could not be opened so far.
+/// The flows, and the numbers of flows that were opened and that could not be opened so far.
 fn counted(programs: &Programs, net: &Net) -> (Vec<FlowKey>, u64, u64) {
     let keys = flows(programs, net).into_iter().map(|(key, _)| key);
     let count = |stat| programs.nat_stat(stat, net.a.is_ipv4()).unwrap();

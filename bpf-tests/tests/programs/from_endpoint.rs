@@ -1,4 +1,4 @@
-//! What pods send.
+//! Packets that pods send.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -22,7 +22,7 @@ fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
     Case::new(Program::FromEndpoint, name, device, frame, expect)
 }
 
-/// What both families do.
+/// Cases of both families.
 fn both(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family);
     let a = |what: &str, destination: IpAddr, expect: Expect| {
@@ -59,7 +59,7 @@ fn both(net: &Net) -> Vec<Case> {
                 to_eni(&frame),
             ));
         }
-        // Whatever else the stack would get it for: an exception, say.
+        // Other reasons for the stack do not matter, such as an exception.
         for (to, hop_limit) in unroutable(net)
             .into_iter()
             .flat_map(|to| [(to, 64), (to, 1)])
@@ -106,7 +106,7 @@ fn spoofed(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// TTL and size, by each way a packet can be redirected, and to the stack, which sees to them.
+/// TTL and size, for each kind of redirect, and for the stack, which handles them.
 fn exceptions(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let except = |verdict| Expect::Stack(verdict, marked(1) | exception());
@@ -166,7 +166,7 @@ fn exceptions(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// Packets that stand for several: each of them must fit.
+/// GSO packets: each of their segments must fit.
 fn segments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (body, header) in [(Body::Tcp(3000), TCP_HEADER), (Body::Udp(3000), UDP_HEADER)] {
@@ -210,7 +210,7 @@ fn segments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What only IPv4 has.
+/// Cases of IPv4 only.
 fn v4() -> Vec<Case> {
     let except = |verdict| Expect::Stack(verdict, marked(1) | exception());
     let mut cases = Vec::new();
@@ -267,7 +267,7 @@ fn not_ip() -> Vec<Case> {
     .into()
 }
 
-/// ARP names the pod's own address as its sender, or none.
+/// ARP requests name the pod's own address as their sender, or none.
 fn arp() -> Vec<Case> {
     let passed = || Expect::Stack(Verdict::Arp, MARK_IN);
     let spoofed = || Expect::Drop(DropReason::SpoofedSource);

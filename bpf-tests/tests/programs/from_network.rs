@@ -1,4 +1,4 @@
-//! What ENIs receive.
+//! Packets that ENIs receive.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
     Case::new(Program::FromNetwork, name, device, frame, expect)
 }
 
-/// What both families do.
+/// Cases of both families.
 fn both(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for source in unroutable(net).into_iter().chain([net.multicast]) {
@@ -65,7 +65,7 @@ fn both(net: &Net) -> Vec<Case> {
             Expect::Drop(DropReason::NoEndpoint),
         );
     }
-    // The primary and devices that are no ENI leave the mark alone.
+    // The primary and devices other than ENIs leave the mark alone.
     for (device, mark) in [(ENI_0, MARK_IN), (ENI_1, marked(1)), (OTHER, MARK_IN)] {
         for destination in [net.host, net.peer, net.outside, net.service] {
             let expect = Expect::Stack(Verdict::NotForPod, mark);
@@ -96,7 +96,7 @@ fn both(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What the stack must see to: on a secondary ENI with its mark, on the primary without.
+/// Packets for the stack: on a secondary ENI with its mark, on the primary without.
 fn exceptions(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (device, pod, bits) in [
@@ -123,7 +123,7 @@ fn exceptions(net: &Net) -> Vec<Case> {
         };
         let expect = to_pod(&frame, veth, mac);
         cases.push(case(name("segments"), device, frame.bytes(), expect).gso(fits));
-        // Somebody else's oversize or expiring packet is the stack's own business.
+        // The stack handles oversize and expiring packets for other destinations.
         let frame = received(device, net.outside, net.host, Body::Udp(3000)).hop_limit(1);
         let mark = if pod == net.a { marked(1) } else { MARK_IN };
         let expect = Expect::Stack(Verdict::NotForPod, mark);
@@ -132,7 +132,7 @@ fn exceptions(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What only one family has.
+/// Cases of one family only.
 fn single() -> Vec<Case> {
     let mut cases = Vec::new();
     for (device, pod, bits) in [
@@ -169,7 +169,7 @@ fn single() -> Vec<Case> {
     cases
 }
 
-/// Frames for others, and frames that are not IP: untouched, whatever they hold.
+/// Frames for other MACs, and frames that are not IP: they pass unchanged, whatever they contain.
 fn foreign() -> Vec<Case> {
     let mut cases = Vec::new();
     let untouched = || Expect::Stack(Verdict::ForeignFrame, MARK_IN);

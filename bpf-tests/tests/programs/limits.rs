@@ -1,4 +1,4 @@
-//! What becomes of new flows where there is no room, no address or no leave for them.
+//! New flows without room, without an address or without permission.
 
 use bpf_tests::packet::Body;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
@@ -21,7 +21,7 @@ fn flow(net: &Net, port: u16, leaves: Leaves) -> Vec<Case> {
     of_a(net, &format!("from {port}"), &frame, leaves)
 }
 
-/// A host's packet from a port, and what becomes of it.
+/// A host's packet from a port, and its result.
 fn of_host(net: &Net, port: u16, expect: Expect) -> Case {
     let name = format!("{} from the host's {port}", net.family);
     let frame = received(ENI_1, net.snat[1], net.outside, UDP).ports(port, 53);
@@ -40,7 +40,7 @@ fn quota() -> Table {
             of_host(&V4, 50_002, claimed()),
             of_host(&V6, 50_003, claimed()),
         ],
-        // The one that is there goes on.
+        // The existing flow continues.
         flow(&V4, 50_000, Leaves::Translated(1, 50_000)),
     ]
     .concat();
@@ -59,7 +59,7 @@ fn full() -> Table {
     for net in [V4, V6] {
         cases.extend(flow(&net, 50_000, Leaves::Translated(1, 50_000)));
         cases.extend(flow(&net, 50_001, Leaves::Drop(DropReason::FlowsFull)));
-        // The host needs no room for a port that nobody has.
+        // The host needs no room for a port that no flow has.
         cases.push(of_host(
             &net,
             50_001,
@@ -95,7 +95,7 @@ fn full() -> Table {
     }
 }
 
-/// What pod A has from the outside, and what pod B of the same address would have.
+/// Flows of pod A from the outside, and of pod B with the same address.
 fn inbound_quota() -> Table {
     let mut cases = Vec::new();
     let drop = || Expect::Drop(DropReason::InboundQuotaExceeded);
@@ -112,7 +112,7 @@ fn inbound_quota() -> Table {
             let name = format!("{} {name}", net.family);
             cases.push(Case::new(Program::FromNetwork, name, ENI_1, frame, expect));
         };
-        // The first family's is the one flow that pod A may have.
+        // The first family has the one flow that pod A may have.
         let first = asked(net.a, (VETH_A, POD_A), 1000);
         if net.family == V4.family {
             receives("one", first.clone());
@@ -125,7 +125,7 @@ fn inbound_quota() -> Table {
         let accepts = from_a(&net, net.outside, Body::Tcp(0)).tcp(SYN_ACK, 1);
         let exceeded = Leaves::Drop(DropReason::InboundQuotaExceeded);
         cases.extend(of_a(&net, "an acceptance", &accepts, exceeded));
-        // What it opens itself is another matter.
+        // Flows that the pod opens are not affected.
         cases.extend(flow(&net, 50_000, Leaves::Translated(1, 50_000)));
     }
     Table {
@@ -138,7 +138,7 @@ fn inbound_quota() -> Table {
     }
 }
 
-/// What the host claims: as much as it may, and then nothing where nobody else is.
+/// Ports that the host claims: up to its quota, and then none where no other flow has the port.
 fn host_quota() -> Table {
     let claimed = || Expect::Stack(Verdict::HostClaimed, OTHERS);
     let left = || Expect::Stack(Verdict::FromHost, OTHERS);
@@ -202,7 +202,7 @@ fn metadata(policy: MetadataPolicy, leaves: Leaves) -> Table {
     }
 }
 
-/// What goes to the metadata service by the stack: as to the primary's, once the stack sends it on.
+/// Packets to the metadata service by the stack, which then take the primary ENI.
 fn metadata_by_the_stack() -> Table {
     let mut cases = Vec::new();
     for net in [V4, V6] {

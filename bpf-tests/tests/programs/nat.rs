@@ -1,4 +1,4 @@
-//! Translation: flows of pods and of the host, there and back, and what belongs to them.
+//! Translation: flows of pods and of the host, there and back, with ICMP errors and fragments.
 
 use std::net::IpAddr;
 
@@ -16,12 +16,12 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 const UDP: Body = Body::Udp(100);
 
-/// The port that a flow of pod A gets: its own, or if that is none of ours, a fixed one.
+/// The port that a flow of pod A gets: its own, or a fixed one if its own is not for translation.
 fn port_of(net: &Net, port: u16) -> u16 {
     Ports::DEFAULT.candidate(net.a.into(), port, false)
 }
 
-/// What the outside sends back to pod A's translated flow by ENI 1, and what A gets of it.
+/// Packet from the outside in pod A's translated flow by ENI 1, and the packet that A gets.
 fn back(net: &Net, what: &str, frame: &Frame, inside: (IpAddr, u16)) -> Case {
     let delivered = frame
         .clone()
@@ -42,7 +42,7 @@ fn answer(net: &Net, body: Body, from: u16, to: u16) -> Frame {
     received(ENI_1, net.outside, net.snat[1], body).ports(from, to)
 }
 
-/// A flow of each protocol, from a port of ours and from another one, there and back.
+/// A flow of each protocol, from a port for translation and from another one, there and back.
 fn flows(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (body, port, remote) in [
@@ -52,7 +52,7 @@ fn flows(net: &Net) -> Vec<Case> {
         (UDP, 1, 53),
         (Body::Udp(0), 40_960, 53),
         (Body::Udp(1), 40_959, 53),
-        // The reserve is for what keeps its port.
+        // The reserve is for flows that keep their port.
         (UDP, 62_463, 53),
         (UDP, 62_464, 53),
         (Body::Sctp(20), 65_535, 80),
@@ -98,7 +98,7 @@ fn flows(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// Packets of a flow that the kernel cuts up, and IPv6 with headers in between.
+/// Packets of a flow that the kernel segments, and IPv6 with extension headers.
 fn segments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let frame = from_a(net, net.outside, Body::Tcp(3000))
@@ -124,7 +124,7 @@ fn segments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What no flow is opened for.
+/// Packets that open no flow.
 fn nothing_to_open(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let no_flow = Leaves::Drop(DropReason::NoFlow);
@@ -148,7 +148,7 @@ fn nothing_to_open(net: &Net) -> Vec<Case> {
         let frame = from_a(net, net.peer, Body::Protocol(protocol));
         cases.extend(of_a(net, &what, &frame, keeps));
     }
-    // An ICMP error about nothing that is known, one with half a quote, and one with none.
+    // An ICMP error about an unknown flow, one with half a quote, and one with none.
     let unknown = received(ENI_1, net.outside, net.a, UDP).ports(9, 9);
     let error = |length| {
         let kind = if net.a.is_ipv4() { 3 } else { 1 };
@@ -172,7 +172,7 @@ fn nothing_to_open(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What the outside opens.
+/// Flows that the outside opens.
 fn inbound(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let into_a = |what: &str, frame: Frame| {
@@ -189,7 +189,7 @@ fn inbound(net: &Net) -> Vec<Case> {
             .tcp(flags, 1)
     };
     let no_flow = Leaves::Drop(DropReason::NoFlow);
-    // The SYN has left nothing behind.
+    // The SYN has created no entry.
     cases.extend(of_a(net, "a RST of nothing", &segment(RST), no_flow));
     for flags in [SYN | ACK, ACK, RST] {
         let what = format!("an inbound flow's flags {flags}");
@@ -247,7 +247,7 @@ fn errors(net: &Net) -> Vec<Case> {
                     .macs(VETH_A.mac, POD_A);
                 let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
                 cases.push(from_eni(net, &what, &error(&outside), expect));
-                // The pod's own error, about what it has received.
+                // The pod's own error, about a packet that it has received.
                 let got = received(ENI_1, net.outside, net.a, body).ports(remote, port);
                 let of_pod = from_a(net, net.outside, Body::Error(*kind)).quoting(&got, length);
                 let leaves = Leaves::Translated(1, seen);
@@ -258,7 +258,7 @@ fn errors(net: &Net) -> Vec<Case> {
             }
         }
     }
-    // Another pod's flow is none of A's business.
+    // Another pod's flow is not A's.
     let others = received(ENI_1, net.outside, net.b, UDP).ports(53, mapped);
     let kind = kinds[0];
     let error = from_a(net, net.outside, Body::Error(kind)).quoting(&others, 100);
@@ -267,7 +267,7 @@ fn errors(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// Datagrams in pieces, in both directions, and pieces that come too early.
+/// Fragmented datagrams, in both directions, and fragments that come too early.
 fn fragments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let piece = |offset, length, more, id| Piece {
@@ -303,7 +303,7 @@ fn fragments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// The host's own packets, and what comes back.
+/// The host's own packets, and their answers.
 fn host(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let of_host = |what: &str, frame: &Frame, expect| {
@@ -327,7 +327,7 @@ fn host(net: &Net) -> Vec<Case> {
     let returned = Expect::Stack(Verdict::HostReturned, marked(1));
     let back = answer(net, UDP, 53, 51_000);
     cases.push(from_eni(net, "the host's answer", &back, returned));
-    // A pod's flow has the port: the host gets another.
+    // A pod's flow has the port: the host gets another one.
     let frame = from_a(net, net.outside, UDP).ports(51_001, 53);
     cases.extend(of_a(net, "first", &frame, Leaves::Translated(1, 51_001)));
     let frame = sent(UDP, 51_001, 53);
@@ -340,7 +340,7 @@ fn host(net: &Net) -> Vec<Case> {
     let sctp = sent(Body::Sctp(8), 65_535, 80);
     let taken = Expect::Drop(DropReason::SctpPortTaken);
     cases.push(of_host("an SCTP port that a pod has", &sctp, taken));
-    // The host's own ICMP error about what it could not bring to pod A.
+    // The host's own ICMP error about a packet that it could not deliver to pod A.
     let kind = if net.a.is_ipv4() { 11 } else { 3 };
     let inside = received(ENI_1, net.outside, net.a, UDP).ports(53, 1);
     let outside = inside.clone().to(net.snat[1], port_of(net, 1));
@@ -358,7 +358,8 @@ fn host(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What a secondary ENI received for nobody here, as the stack sends it back, and what is like it.
+/// Packets that a secondary ENI received for an unknown address and the stack sends back, and
+/// similar ones.
 fn sent_back(net: &Net) -> Vec<Case> {
     let whole = received(ENI_1, net.outside, net.free, Body::Udp(1200));
     let later = Piece {
@@ -409,7 +410,7 @@ fn sent_back(net: &Net) -> Vec<Case> {
     .into()
 }
 
-/// Packets of pods whose transport header is cut off.
+/// Packets of pods whose transport header is truncated.
 fn cut(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (body, header) in [(Body::Tcp(0), 20), (UDP, 8), (Body::Sctp(0), 12)] {
@@ -460,7 +461,7 @@ fn flows_are_translated_there_and_back_to_the_byte() {
     check_all(&cases());
 }
 
-/// What of that every kernel's test run can be told: the matrix has it for Linux 5.10.
+/// The cases that every kernel's test run can express: the matrix runs them on Linux 5.10.
 #[test]
 fn flows_that_the_stack_does_not_carry_are_translated_to_the_byte() {
     let mut cases = cases();

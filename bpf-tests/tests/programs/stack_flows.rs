@@ -1,4 +1,5 @@
-//! Flows that the stack carries, where service NAT may have translated them: both directions take it.
+//! Flows that the stack carries, where service NAT may have translated them: both directions take
+//! the stack.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -30,26 +31,26 @@ fn name(net: &Net, what: &str) -> String {
     format!("{} {what}", net.family)
 }
 
-/// What the stack sends to pod A, and a device has received.
+/// Packet that the stack sends to pod A, and that a device has received.
 pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, by: Device, verdict: Verdict) -> Case {
     let expect = Expect::Stack(verdict, OTHERS);
     let program = Program::ToEndpoint;
     Case::new(program, name(net, what), VETH_A, frame.bytes(), expect).by(by, OTHERS)
 }
 
-/// What pod A sends.
+/// Packet that pod A sends.
 pub(crate) fn of_pod(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromEndpoint;
     Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
 }
 
-/// What ENI 1 receives.
+/// Packet that ENI 1 receives.
 pub(crate) fn of_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromNetwork;
     Case::new(program, name(net, what), ENI_1, frame.bytes(), expect)
 }
 
-/// What the stack sends for pod A by ENI 1.
+/// Packet that the stack sends for pod A by ENI 1.
 pub(crate) fn of_stack(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::ToNetwork;
     Case::new(program, name(net, what), ENI_1, frame.bytes(), expect).of_pod(VETH_A)
@@ -60,7 +61,7 @@ pub(crate) fn up(eni: u32) -> Expect {
     Expect::Stack(Verdict::StackFlow, marked(eni))
 }
 
-/// What reaches pod A past the stack.
+/// Expected result for a packet that reaches pod A past the stack.
 fn delivered(frame: &Frame) -> Expect {
     to_pod(frame, VETH_A, POD_A)
 }
@@ -70,7 +71,7 @@ pub(crate) fn unreachable(net: &Net) -> Body {
     Body::Error(if net.a.is_ipv4() { 3 } else { 1 })
 }
 
-/// The kinds of flows, each with its packet there and its answer.
+/// The kinds of flows, each with its request and its answer.
 const KINDS: [(Body, Body); 4] = [
     (UDP, UDP),
     (Body::Tcp(0), Body::Tcp(0)),
@@ -78,11 +79,11 @@ const KINDS: [(Body, Body); 4] = [
     (Body::Echo { asks: true }, Body::Echo { asks: false }),
 ];
 
-/// A flow to pod A by each way that the stack gets it: the answers take it too, and leave the way
-/// that the question came.
+/// A flow to pod A by each path to the stack: the answers take the stack too, and leave by the path
+/// of the request.
 fn from_elsewhere(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
-    // What came by another device than an ENI's goes back by the host's own routes.
+    // Answers to another device than an ENI leave by the host's own routes.
     let unmarked = || Expect::Stack(Verdict::StackFlow, OTHERS);
     let devices = [
         (ENI_0, up(0)),
@@ -92,8 +93,8 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
     ];
     for (place, (by, answered)) in devices.into_iter().enumerate() {
         let port = 3000 + u16::try_from(place).unwrap();
-        // Of the outside, which A would be translated for; of the VPC; a local pod; and the host, in
-        // whose place netfilter has put itself.
+        // Remotes in the outside, where A would be translated, and in the VPC, a local pod, and the
+        // host, whose address netfilter has substituted.
         for remote in [net.outside, net.peer, net.b, net.host, net.snat[0]] {
             for (asks, answers) in KINDS {
                 let is_echo = matches!(asks, Body::Echo { .. });
@@ -105,7 +106,7 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
                     .tcp(SYN | ACK, 1);
                 cases.push(into_a(net, &what, &question, by, Verdict::Noted));
                 cases.push(of_pod(net, &what, &answer, answered.clone()));
-                // The next question, should it come by the owner ENI.
+                // The next request, if it comes by the owner ENI.
                 let again = question.clone().macs(STRANGER, ENI_1.mac);
                 cases.push(of_eni(net, &what, &again, up(1)));
                 cases.push(into_a(net, &what, &question, by, Verdict::Noted));
@@ -115,8 +116,8 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// The host's own connections to pod A whose source netfilter changes, to whatever address: the answers
-/// go up, unmarked.
+/// The host's own connections to pod A with a source that netfilter has changed, to any address:
+/// the answers go up, unmarked.
 fn from_the_host_with_another_source(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let link_local: IpAddr = if net.a.is_ipv4() {
@@ -148,7 +149,8 @@ fn from_the_host_with_another_source(net: &Net) -> Vec<Case> {
                 .tcp(SYN | ACK, 1);
             let noted = into_a(net, &what, &question, ENI_0, Verdict::Noted);
             cases.push(noted.of_host());
-            // Nobody has an address in a block of ours that is no pod's, whatever is noted.
+            // An address in a block of ours without a pod is unreachable, whatever entries there
+            // are.
             let expect = if source == net.free {
                 Expect::Drop(DropReason::NoEndpoint)
             } else {
@@ -160,8 +162,9 @@ fn from_the_host_with_another_source(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// Pod B has asked pod A through a service, and asks it again from the same port, but itself: only what
-/// begins a flow takes the stack for that, and only where the port is the same.
+/// Pod B sends to pod A through a service, and then directly from the same port.
+///
+/// The direct packets take the stack only if they begin a flow, and only on the same port.
 fn on_used_ports(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let unmarked = || Expect::Stack(Verdict::StackFlow, OTHERS);
@@ -194,7 +197,7 @@ fn on_used_ports(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// A pod of the primary: what comes by that is unmarked.
+/// A pod of the primary, whose ingress packets are unmarked.
 fn by_the_primary(net: &Net) -> Vec<Case> {
     let question = Frame::new((VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
     let noted = Expect::Stack(Verdict::Noted, OTHERS);
@@ -235,7 +238,7 @@ fn without_a_device(net: &Net) -> Vec<Case> {
     ]
 }
 
-/// What leaves no note, and so goes past the stack.
+/// Packets for which no entry is made, and whose flows therefore bypass the stack.
 fn not_noted(net: &Net) -> Vec<Case> {
     let passes = |what: &str, frame: &Frame| into_a(net, what, frame, ENI_0, Verdict::ToPod);
     let from = |remote: IpAddr, body| to_a(net, remote, body).ports(3000, 8080);
@@ -284,8 +287,8 @@ fn not_noted(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// ICMP errors about a flow of the stack take it too; those about another flow do not, and nobody
-/// else has a say.
+/// ICMP errors about a flow through the stack take the stack too; errors about another flow, or
+/// from another sender, do not.
 fn errors(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for remote in [net.peer, net.outside, net.b] {
@@ -311,7 +314,7 @@ fn errors(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// The two pieces of a datagram.
+/// The two fragments of a datagram.
 fn pieces(frame: &Frame, id: u16) -> [Frame; 2] {
     let first = Piece {
         offset: 0,
@@ -328,8 +331,10 @@ fn pieces(frame: &Frame, id: u16) -> [Frame; 2] {
     [first, second].map(|piece| frame.clone().piece(piece))
 }
 
-/// A datagram in pieces takes one way: that of its flow, if the first piece comes first, else the
-/// stack, which puts it in order.
+/// A fragmented datagram takes one path.
+///
+/// That is its flow's path, if the first fragment comes first. Otherwise it is the stack, which
+/// puts the fragments in order.
 fn fragments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let datagram = Body::Udp(1200);
@@ -351,7 +356,7 @@ fn fragments(net: &Net) -> Vec<Case> {
             cases.push(of_pod(net, what, piece, reordered(1)));
         }
     }
-    // In order, of a flow of the stack, and of none.
+    // In order, with a flow through the stack, and without one.
     let noted = from_a(net, net.peer, datagram).ports(8080, 3200);
     for piece in pieces(&noted, 102) {
         cases.push(of_pod(net, "a piece in order", &piece, up(0)));
@@ -397,7 +402,8 @@ fn fragments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What has no ports is of no flow of the stack; all pieces go past it, unless they are in disorder.
+/// Packets without ports belong to no flow through the stack; all fragments bypass it, unless they
+/// are out of order.
 fn portless_fragments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let protocol = Body::Protocol(47);
@@ -442,7 +448,7 @@ fn portless_fragments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// What leaves by an ENI after the stack's NAT: the answers take the stack.
+/// Packets that leave by an ENI after the stack's NAT: the answers take the stack.
 fn carried_out(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let carried = || Expect::Stack(Verdict::Carried, OTHERS);
@@ -451,7 +457,7 @@ fn carried_out(net: &Net) -> Vec<Case> {
     let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3300);
     cases.push(of_stack(net, "to the VPC", &asked, carried()));
     cases.push(of_eni(net, "its answer", &answer, up(1)));
-    // Past its translation, the pod speaks with who answers.
+    // Past its translation, the pod communicates with the server that answers.
     cases.push(of_pod(net, "the flow itself", &asked, up(1)));
     let exceptional = |case: Case, mark: u32| {
         let mut case = case;
@@ -465,7 +471,7 @@ fn carried_out(net: &Net) -> Vec<Case> {
     let case = of_stack(net, "an exception", &asked, expect);
     cases.push(exceptional(case, mark));
     cases.push(of_eni(net, "its answer", &answer, delivered(&answer)));
-    // Translated on top: the answer is translated back, and then takes the stack.
+    // Translated in addition: the answer is translated back, and then takes the stack.
     let translated = |port| {
         let frame = ask(net.outside, port).from(net.snat[1], port);
         Expect::Rewritten(Verdict::CarriedTranslated, frame.bytes(), OTHERS)
@@ -495,7 +501,7 @@ fn carried_out(net: &Net) -> Vec<Case> {
         .macs(VETH_A.mac, POD_A);
     let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
     cases.push(of_eni(net, "its answer", &answer(50_301), expect));
-    // What the pod sends to the same remote past the stack stays past it.
+    // Other packets of the pod to that remote still bypass the stack.
     let direct = ask(net.outside, 50_302);
     let leaves = Leaves::Translated(1, 50_302);
     cases.extend(of_a(net, "past the stack", &direct, leaves).drain(..1));
@@ -508,7 +514,7 @@ fn carried_out(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// A packet at its end is the stack's to answer, whatever its flow.
+/// The stack answers a packet whose TTL ends, whatever its flow.
 fn at_its_end(net: &Net) -> Vec<Case> {
     let question = to_a(net, net.peer, UDP).ports(3500, 8080);
     let leaves = from_a(net, net.peer, UDP).ports(8080, 3500).hop_limit(1);
@@ -519,7 +525,7 @@ fn at_its_end(net: &Net) -> Vec<Case> {
     ]
 }
 
-/// Room for one.
+/// Capacity for one flow.
 fn full(net: &Net) -> Vec<Case> {
     let first = to_a(net, net.peer, UDP).ports(3600, 8080);
     let next = first.clone().ports(3601, 8080);
@@ -542,7 +548,7 @@ fn full(net: &Net) -> Vec<Case> {
     ]
 }
 
-/// Without service NAT nothing is noted, and nothing is asked.
+/// Without service NAT no entries are made or looked up.
 fn off(net: &Net) -> Vec<Case> {
     let question = to_a(net, net.peer, UDP).ports(3700, 8080);
     let answer = from_a(net, net.peer, UDP).ports(8080, 3700);
@@ -596,7 +602,7 @@ fn flows_that_the_stack_carries_take_it_both_ways() {
     }
 }
 
-/// What the pod sends of a flow, as it leaves.
+/// Packet of a flow that the pod sends, as it leaves.
 fn leaves(programs: &mut Programs, frame: &Frame) -> (i32, Vec<u8>) {
     let unknown = Expect::Stack(Verdict::Translated, 0);
     let case = Case::new(Program::FromEndpoint, "", VETH_A, frame.bytes(), unknown);
@@ -608,7 +614,7 @@ fn leaves(programs: &mut Programs, frame: &Frame) -> (i32, Vec<u8>) {
 fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
     for net in [V4, V6] {
         let mut programs = node_with(&with_service_nat());
-        // The host has the port that the second flow would get first.
+        // The host has the second flow's first candidate.
         let (own, taken) = (50_400, 50_401);
         let claims = Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.outside, UDP);
         let claims = claims.ports(taken, 53).bytes();
@@ -652,7 +658,7 @@ fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
             programs.put_address(net.a, skips).unwrap();
             let answer = to_a(&net, net.outside, UDP).ports(53, 50_500);
             let error = from_a(&net, net.outside, unreachable(&net)).quoting(&answer, 128);
-            // User space has not said that there may be such flows.
+            // User space has not announced that there may be such flows.
             of_pod(&net, "an error", &error, to_eni(&error)).check(&mut programs);
         }
     }

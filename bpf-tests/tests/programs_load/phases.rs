@@ -1,4 +1,4 @@
-//! Flows in every phase, and how long each may be idle.
+//! Flows in every phase, and their idle timeouts.
 
 use datapath_common::abi::{FlowKey, PodTuple};
 
@@ -14,14 +14,14 @@ pub(crate) enum Way {
 }
 use Way::{In, Out};
 
-/// The packets of a flow, and what becomes of it.
+/// The packets of a flow, and its lifetime.
 #[derive(Debug)]
 pub(crate) struct Case {
     packets: &'static [Way],
     remote_port: u16,
-    /// The time that it may be idle, in seconds.
+    /// Idle timeout of the flow, in seconds.
     pub(crate) lifetime: u64,
-    /// True if it goes early where room is short.
+    /// True if it is removed early when capacity is short.
     pub(crate) is_closed: bool,
 }
 
@@ -41,8 +41,8 @@ const fn closed(remote_port: u16, packets: &'static [Way]) -> Case {
     }
 }
 
-/// What pods open: the design's lifetimes, which are those of RFC 5382 REQ-5, RFC 4787 REQ-5 and
-/// RFC 5508 REQ-2.
+/// Flows that pods open: the design's lifetimes, which are those of RFC 5382 REQ-5, RFC 4787 REQ-5
+/// and RFC 5508 REQ-2.
 pub(crate) const OUTBOUND: &[Case] = &[
     case(240, 443, &[Out(Syn)]),
     case(240, 443, &[Out(Syn), In(SynAck)]),
@@ -52,7 +52,7 @@ pub(crate) const OUTBOUND: &[Case] = &[
     closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin)]),
     closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Rst)]),
     closed(443, &[Out(Syn), In(SynAck), Out(Ack), In(Rst)]),
-    // The same ports again.
+    // A new connection on the same ports.
     case(
         240,
         443,
@@ -68,7 +68,7 @@ pub(crate) const OUTBOUND: &[Case] = &[
     case(300, 3868, &[Out(Sctp), In(Sctp)]),
 ];
 
-/// What comes from the outside. That the outside has ended a connection is not kept.
+/// Flows from the outside. The end of a connection by the outside is not recorded.
 pub(crate) const INBOUND: &[Case] = &[
     case(240, 50_443, &[In(Syn), Out(SynAck)]),
     case(7440, 50_443, &[In(Syn), Out(SynAck), In(Ack), Out(Ack)]),
@@ -83,7 +83,7 @@ pub(crate) const INBOUND: &[Case] = &[
     case(60, 50_443, &[In(Echo)]),
 ];
 
-/// The flow of a case, each with another remote.
+/// The flow of a case, with a remote of its own.
 fn tuple(number: usize, case: &Case) -> Tuple {
     Tuple {
         pod: 0,
@@ -93,7 +93,7 @@ fn tuple(number: usize, case: &Case) -> Tuple {
     }
 }
 
-/// Has the pod open every flow.
+/// Opens every flow from the pod.
 pub(crate) fn open(node: &Node) -> Vec<(FlowKey, &'static Case)> {
     let driver = node.driver;
     let opened = OUTBOUND.iter().enumerate().map(|(number, case)| {
@@ -115,7 +115,7 @@ fn play(driver: Driver, tuple: Tuple, case: &Case) -> u16 {
     port
 }
 
-/// Has the outside call the pod in every way.
+/// Opens every flow from the outside.
 pub(crate) fn call(node: &Node) -> Vec<(PodTuple, &'static Case)> {
     let driver = node.driver;
     let called = INBOUND.iter().enumerate().map(|(number, case)| {

@@ -1,5 +1,5 @@
-//! A node with pods on both of its ENIs, servers wherever a backend can be, and everything that it
-//! serves.
+//! A node with pods on both of its ENIs, servers at every possible place of a backend, and all of
+//! its services.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ use crate::model::{
 use crate::nftables;
 use crate::rules::Kind;
 
-/// MTU of every link: what the Internet takes, so that large datagrams are fragmented.
+/// MTU of every link: that of the Internet, so that large datagrams are fragmented.
 pub(crate) const MTU: u32 = 1500;
 /// Pods on each ENI.
 const PODS: usize = 2;
@@ -39,10 +39,10 @@ const SEEN: Duration = Duration::from_secs(30);
 /// A TTL of the metadata service's answers that reaches pods, as a hop limit of 2 has it.
 const METADATA_TTL: u8 = 3;
 
-/// Where a client or a server is.
+/// Place of a client or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Site {
-    /// A pod of this node: its ENI, and which one there.
+    /// A pod of this node: its ENI, and its index there.
     Pod(u8, usize),
     /// The node's own network.
     Node,
@@ -56,14 +56,14 @@ pub(crate) enum Site {
     Metadata,
     /// The node-local DNS cache, by its own address.
     LocalDns,
-    /// The same, by the address of the cluster's DNS service.
+    /// The node-local DNS cache, by the address of the cluster's DNS service.
     ClusterDns,
     /// The pod identity agent of the node.
     Identity,
 }
 
 impl Site {
-    /// Where a backend of a service can be.
+    /// Possible places of a service's backend.
     const BACKENDS: [Self; 7] = [
         Self::Pod(0, 0),
         Self::Pod(0, 1),
@@ -74,8 +74,8 @@ impl Site {
         Self::Internet,
     ];
 
-    /// The backends of a service that has several: on the ENI of a client, on the other, and on
-    /// another node.
+    /// The backends of a service with several: on the ENI of a client, on the other, and on another
+    /// node.
     pub(crate) const SPREAD: [Self; 3] = [Self::Pod(0, 1), Self::Pod(1, 1), Self::Peer];
 
     /// True if it is on this node.
@@ -83,7 +83,7 @@ impl Site {
         matches!(self, Self::Pod(..) | Self::Node)
     }
 
-    /// The port that it serves on.
+    /// Port of its server.
     pub(crate) fn port(self) -> u16 {
         match self {
             Self::Pod(..) | Self::Node | Self::Peer | Self::Outside | Self::Internet => {
@@ -94,7 +94,7 @@ impl Site {
         }
     }
 
-    /// The address of one that the node takes for it.
+    /// The address that the node gets for it.
     fn added_to_node(self, family: Family) -> Option<IpAddr> {
         let text = match (self, family) {
             (Self::LocalDns, Family::V4) => "169.254.20.10",
@@ -109,23 +109,24 @@ impl Site {
     }
 }
 
-/// Which service.
+/// Kind of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
-    /// With one backend on this node or elsewhere, and with policy `Local` one on another node too.
+    /// A service with one backend on this node or elsewhere; with policy `Local` it has another one
+    /// on another node.
     Of(Site),
-    /// With the backends [`Site::SPREAD`].
+    /// A service with the backends [`Site::SPREAD`].
     Spread,
-    /// The same, where a client stays with its backend.
+    /// A service with the backends [`Site::SPREAD`], where a client stays with its backend.
     Sticky,
-    /// With no backend at all.
+    /// A service without backends.
     Empty,
 }
 
-/// The scene of one backend of rules.
+/// The scene of one kind of service rules.
 #[derive(Debug)]
 pub(crate) struct Scene {
-    // Dropped first: it runs in the fabric.
+    // Dropped first, as it runs in the fabric.
     _rules: Option<KubeProxy>,
     servers: BTreeMap<(Site, Family), Echo>,
     services: BTreeMap<(Which, Policy, Family), Service>,
@@ -134,16 +135,16 @@ pub(crate) struct Scene {
     pub(crate) fabric: Fabric,
 }
 
-/// How pods' packets go.
+/// Path of pods' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Path {
-    /// Past the host's stack, but for what it has to translate.
+    /// Past the host's stack, except packets that the stack has to translate.
     Direct,
     /// All of them through the host's stack.
     Stack,
 }
 
-/// Who makes the rules, and how pods' packets go.
+/// Source of the rules, and path of pods' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setting {
     pub(crate) path: Path,
@@ -151,7 +152,8 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Those that are tested: where all packets take the stack, rules differ in nothing of ours.
+    /// Tested settings: where all packets take the stack, the kind of rules makes no difference to
+    /// our programs.
     pub(crate) const ALL: [Self; 6] = [
         Self::direct(Kind::IptablesLegacy),
         Self::direct(Kind::IptablesNft),
@@ -195,7 +197,7 @@ fn settings(path: Path) -> Value {
 }
 
 impl Scene {
-    /// Makes it.
+    /// Makes the scene.
     pub(crate) fn new(setting: Setting) -> Result<Self> {
         let mut fabric = Fabric::ready(&Spec {
             mtu: MTU,
@@ -217,8 +219,8 @@ impl Scene {
             fabric,
         };
         let added = [Site::LocalDns, Site::ClusterDns, Site::Identity];
-        // A dummy device on a real node. A bridge without ports is as good: not every kernel that
-        // tests run on has the other.
+        // A real node has a dummy device. A bridge without ports is equivalent, as some kernels of
+        // the tests lack dummy devices.
         let node = &scene.fabric.node;
         for device in ["nodelocaldns", "pod-id-link0"] {
             node.ip(&format!(
@@ -259,7 +261,7 @@ impl Scene {
         })
     }
 
-    /// Waits until the agent has seen the rules, and its programs are those that note flows.
+    /// Waits until the agent has seen the rules, and its programs store flows through the stack.
     fn wait_for_notes(&self) -> Result<()> {
         let agent = &self.fabric.agent;
         eventually(SEEN, "flows of service NAT are noted", || {
@@ -353,9 +355,9 @@ impl Scene {
         Ok(pod)
     }
 
-    /// A port that no client has had. The kernel gives a flow another port where one of another
-    /// destination, which is long over, had the same way back: what a server has to see would depend on
-    /// which ports sockets happen to get.
+    /// A port that no client has used. If an earlier flow to another destination had the same
+    /// return path, the kernel would give the new flow another port. The address that a server must
+    /// see would then depend on the ports of other sockets.
     pub(crate) fn client_port(&self) -> u16 {
         let port = self.clients.fetch_add(1, Ordering::Relaxed);
         assert!(
@@ -384,20 +386,20 @@ impl Scene {
         })
     }
 
-    /// Has everybody forget what their ways take.
+    /// Flushes the path MTUs of all ends.
     pub(crate) fn forget_routes(&self) -> Result<()> {
         self.forget_pods_routes()?;
         forget_routes(&self.fabric.node)?;
         forget_routes(self.place(Site::Internet, Family::V4)?.netns)
     }
 
-    /// Has pods forget it.
+    /// Flushes the path MTUs of pods.
     pub(crate) fn forget_pods_routes(&self) -> Result<()> {
         let pods = self.pods.iter();
         pods.map(|(_, pod)| &pod.netns).try_for_each(forget_routes)
     }
 
-    /// Starts the agent anew with another policy for the instance metadata service.
+    /// Restarts the agent with another policy for the instance metadata service.
     pub(crate) fn set_metadata(&mut self, policy: &str) -> Result<()> {
         self.fabric
             .agent
@@ -405,7 +407,7 @@ impl Scene {
         self.fabric.start_agent()
     }
 
-    /// Lets pods' addresses leave the VPC as they are.
+    /// Lets pods' addresses leave the VPC untranslated.
     pub(crate) fn allow_untranslated(&mut self) -> Result<()> {
         let pods = self.pods.iter();
         let addresses: Vec<_> = pods
@@ -414,7 +416,8 @@ impl Scene {
         self.fabric.allow_untranslated(&addresses)
     }
 
-    /// Has the VPC's router balance loads: it keeps the client's address, and asks a pod itself.
+    /// Makes the VPC's router a load balancer that keeps the client's address and sends to a pod
+    /// directly.
     fn add_load_balancers(&self) -> Result<()> {
         let mut rules = String::new();
         for (family, ip) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
@@ -449,7 +452,7 @@ pub(crate) fn host_port(eni: u8, index: usize) -> u16 {
     FIRST_HOST_PORT + 10 * u16::from(eni) + index
 }
 
-/// Has a namespace forget what its ways take.
+/// Flushes the path MTUs of a namespace.
 fn forget_routes(netns: &Netns) -> Result<()> {
     for family in ["-4", "-6"] {
         netns.run(&format!("ip {family} route flush cache"))?;
@@ -457,7 +460,7 @@ fn forget_routes(netns: &Netns) -> Result<()> {
     Ok(())
 }
 
-/// Where a load balancer in the VPC is asked for a pod of an ENI.
+/// Address of a load balancer in the VPC for a pod of an ENI.
 pub(crate) fn load_balancer(eni: u8, family: Family) -> Result<SocketAddr> {
     let text = match family {
         Family::V4 => format!("198.18.0.{}", 10 + eni),
