@@ -1,4 +1,4 @@
-//! What is there: after every accident it has to be what the runtime knows, no less and no more.
+//! Objects on the node: after every fault they must match the runtime's containers exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::scene::Scene;
 
-/// The time that the node may take to come to rest.
+/// The time that the node may take to settle.
 const REST: Duration = Duration::from_secs(10);
-/// What the names of pods' devices on the node begin with.
+/// Prefix of the names of pods' devices on the node.
 const DEVICE: &str = "tow";
 
 /// The state of a node without pods.
@@ -44,8 +44,8 @@ impl Census {
     }
 }
 
-/// Fails unless what is there is what these containers have: devices, routes, endpoints, leases.
-/// It asks the kernel for little, for it is done after every kill.
+/// Fails unless devices, routes, endpoints and leases are exactly those of these containers. It
+/// makes few requests to the kernel, because it runs after every kill.
 pub(crate) fn exactly(scene: &Scene, containers: &[&str]) -> Result<()> {
     let what = format!("exactly {containers:?} are there");
     eventually(REST, &what, || quick(scene, containers)).map(drop)
@@ -93,7 +93,7 @@ fn quick(scene: &Scene, containers: &[&str]) -> Result<()> {
     at_rest(scene)
 }
 
-/// Fails unless an endpoint is as it was: whole, with the same addresses.
+/// Fails unless an endpoint is unchanged: complete, with the same addresses.
 pub(crate) fn unchanged(scene: &Scene, path: &str, addresses: &[IpAddr]) -> Result<()> {
     let answer = scene.fabric.agent.ask("GET", path, None)?;
     let problems = answer["problems"].as_array().context("problems")?;
@@ -108,7 +108,7 @@ pub(crate) fn unchanged(scene: &Scene, path: &str, addresses: &[IpAddr]) -> Resu
     Ok(())
 }
 
-/// The leases are those of the endpoints' addresses.
+/// Checks that the leases are those of the endpoints' addresses.
 fn leases(answer: &Value, given: &BTreeMap<String, String>) -> Result<()> {
     let mut leased = BTreeMap::new();
     for lease in answer["leases"].as_array().context("a list of leases")? {
@@ -124,7 +124,7 @@ fn leases(answer: &Value, given: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Nothing of ours is missing in the kernel, and nothing is there that should not be.
+/// Checks that no object of ours is missing in the kernel or superfluous.
 fn at_rest(scene: &Scene) -> Result<()> {
     let objects = scene.fabric.agent.ask("GET", "/v1/routes", None)?;
     let list = objects.as_array().into_iter().flatten();
@@ -138,7 +138,7 @@ fn container(owner: &Value) -> Result<String> {
     Ok(id.with_context(|| format!("an owner: {owner}"))?.to_owned())
 }
 
-/// The pods' devices in a list of `ip`'s.
+/// The pods' devices in a list of `ip`.
 fn names(list: &Value, key: &str) -> BTreeSet<String> {
     let entries = list.as_array().into_iter().flatten();
     let names = entries.filter_map(|entry| entry[key].as_str());
@@ -148,7 +148,7 @@ fn names(list: &Value, key: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The files of a folder whose names end so; a folder that is not there has none.
+/// The files of a folder with this extension; a missing folder has none.
 pub(crate) fn files(folder: &Path, extension: &str) -> Result<Vec<String>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(Vec::new());

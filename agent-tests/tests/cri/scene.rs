@@ -26,15 +26,15 @@ const NAMES: [&str; 2] = ["towpath-cni", "towpath-ipam"];
 pub(crate) const NETWORK: &str = "towpath";
 /// Prefixes (/28) of ENIs 0, 1 and 2: 64, 224 and 48 addresses.
 const PREFIXES: [u8; 3] = [4, 14, 3];
-/// The time that an address rests after its release, in seconds: tests make more pods than there
-/// are addresses.
+/// The time that a released address is unavailable, in seconds: tests make more pods than there are
+/// addresses.
 const COOLDOWN: u32 = 1;
-/// Has the agent read a fault point from a file.
+/// Names the file from which the agent reads a fault point.
 const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
-/// The time that the agent may take to reach a point after it was given reason to.
+/// The time that the agent may take to reach a point after its trigger.
 const REACH: Duration = Duration::from_secs(10);
 
-/// A node, and what its plugins need to know.
+/// A node, and the paths for its plugins.
 pub(crate) struct Scene {
     pub(crate) fabric: Fabric,
 }
@@ -54,7 +54,7 @@ impl Scene {
         Self::with_prefixes(PREFIXES)
     }
 
-    /// The same with so many prefixes on ENIs 0, 1 and 2.
+    /// A node without its agent, with a number of prefixes on ENIs 0, 1 and 2.
     pub(crate) fn with_prefixes(prefixes: [u8; 3]) -> Result<Self> {
         let enis: Vec<_> = (0..)
             .zip(prefixes)
@@ -89,8 +89,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Starts the agent so that a fault point in a file kills it; nothing is armed while it comes
-    /// back.
+    /// Starts the agent so that a fault point in a file kills it; no point is armed during the
+    /// start.
     pub(crate) fn start_armed_by(&mut self, file: &Path) -> Result<()> {
         let _not_there = fs::remove_file(file);
         let fabric = &mut self.fabric;
@@ -120,7 +120,7 @@ impl Scene {
         self.fabric.file("cni")
     }
 
-    /// Where DELs are queued.
+    /// The folder of queued DELs.
     pub(crate) fn queue(&self) -> PathBuf {
         self.state_dir().join("pending-deletes")
     }
@@ -138,7 +138,7 @@ impl Scene {
         entry
     }
 
-    /// A network of our plugin, and others behind it.
+    /// A network of our plugin, and others after it.
     pub(crate) fn network(&self, version: &str, behind: Vec<Value>) -> Result<Network> {
         Ok(Network {
             version: version.to_owned(),
@@ -158,7 +158,7 @@ impl Scene {
     }
 }
 
-/// The plugin's binary, beside the agent's.
+/// The plugin's binary, next to the agent's.
 fn plugin() -> Result<PathBuf> {
     let program = agent::binary()?.with_file_name("towpath-cni");
     anyhow::ensure!(
@@ -169,7 +169,7 @@ fn plugin() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A pod's network namespace, with the addresses that it got.
+/// A pod's network namespace, with its addresses.
 #[derive(Debug)]
 pub(crate) struct Reach {
     netns: Netns,
@@ -189,7 +189,7 @@ impl Reach {
         Self::new(netns, &addresses(result)?)
     }
 
-    /// Its end of a flow of a family.
+    /// The pod's end of a flow of a family.
     pub(crate) fn at(&self, family: Family) -> Result<Place<'_>> {
         let mut addresses = self.addresses.iter().copied();
         let address = addresses.find(|address| Family::of(*address) == family);
@@ -200,7 +200,7 @@ impl Reach {
         })
     }
 
-    /// One exchange of each protocol with a place that each family has, and back.
+    /// One exchange of each protocol and family with a place, and back.
     pub(crate) fn talk<'a>(
         &self,
         protocols: &[Protocol],

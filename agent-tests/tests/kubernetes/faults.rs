@@ -1,4 +1,4 @@
-//! What goes wrong between the agent and the API server, made by a proxy between the two.
+//! Faults between the agent and the API server, injected by a proxy.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, NODE, SOON, requested};
 
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
-/// Asks for a while until the next try, in a header alone, as proxies do.
+/// Delay until the next attempt, in a header alone, as proxies send it.
 const WAIT: Duration = Duration::from_secs(3);
 
 impl Cluster {
-    /// Changes the node's ENIs and the pools by turns, and waits until the agent has seen it.
+    /// Changes the node's ENIs and the pools alternately, and waits until the agent has seen it.
     pub(crate) fn changes_are_seen(&self, turn: usize, after: &str) -> Result<()> {
         let admin = self.server.admin();
         let is_small = turn.is_multiple_of(2);
@@ -59,7 +59,7 @@ impl Cluster {
     }
 }
 
-/// What an API server says of a watch whose beginning it has forgotten.
+/// Answer of an API server to a watch from a version that it no longer has.
 fn expired() -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -164,7 +164,7 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
         .node_is("8 to spare", |node| requested(node, "default") == Some(8))
         .unwrap();
 
-    // A pod that waits for a pool makes it urgent, and yet it has to wait.
+    // A pod that waits for a pool makes a write urgent, and still the write must wait.
     let header = ("retry-after", WAIT.as_secs().to_string());
     let busy = Does::Answer(429, vec![header], json!({"kind": "Status", "code": 429}));
     proxy.rule(Rule::all(Kind::ChangeNode, busy));
@@ -192,7 +192,7 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
         })
         .unwrap();
 
-    // What becomes of a write is not known, whether it came to something or not.
+    // The result of a write is unknown, whether it succeeded or not.
     let mut pods = Vec::new();
     for (number, is_forwarded) in [(1, true), (2, false)] {
         let lost = Does::Lose { is_forwarded };
@@ -210,7 +210,7 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
             .unwrap();
     }
 
-    // Somebody is faster: nobody's change is lost.
+    // Another client writes first: no change may be lost.
     let held = proxy.hold(Kind::ChangeNode, false);
     let one_more = cluster.pod("plain", "held", &json!({})).unwrap();
     one_more.add(&cluster.fabric);
@@ -241,7 +241,7 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
     cluster.fabric.finish().unwrap();
 }
 
-/// Webhooks and service managers give variables to programs that others meant for programs of their own.
+/// Webhooks and service managers set variables for other programs in every program's environment.
 #[test]
 fn proxies_of_the_environment_do_not_come_between() {
     let mut cluster = Cluster::prepare(false).unwrap();
@@ -254,7 +254,7 @@ fn proxies_of_the_environment_do_not_come_between() {
     ];
     let Cluster { fabric, .. } = &mut cluster;
     fabric.agent.start(&fabric.node, &environment).unwrap();
-    // The agent makes it, of what the API server and the metadata service say.
+    // The agent creates it, from the API server and the metadata service.
     cluster.node().unwrap();
     cluster.operate().unwrap();
     cluster.wait_until_ready().unwrap();

@@ -1,4 +1,4 @@
-//! Pods that wait for blocks of their pool, with a kubelet that asks again in its own time.
+//! Pods that wait for blocks of their pool, with a kubelet that retries at its own pace.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const PODS: u32 = 2;
 /// Attempts of the kubelet for each pod while there is no block.
 const ATTEMPTS: u64 = 3;
 
-/// What the node has of the plain pool's entries in a list of its object.
+/// Entries of the plain pool in a list of the node's object.
 fn of_pool(cluster: &Cluster, list: &str) -> Result<Vec<Value>> {
     let node = cilium_node(cluster, &cluster.workers[0].name())?;
     let entries = node["spec"]["ipam"]["pools"][list].as_array();
@@ -23,7 +23,7 @@ fn of_pool(cluster: &Cluster, list: &str) -> Result<Vec<Value>> {
     Ok(of_pool.cloned().collect())
 }
 
-/// True if the node asks for an address of each family for every pod.
+/// True if the node requests an address of each family for every pod.
 fn is_asked_for(cluster: &Cluster) -> Result<bool> {
     let asked = of_pool(cluster, "requested")?;
     let is_needed = |family: &str| {
@@ -33,7 +33,7 @@ fn is_asked_for(cluster: &Cluster) -> Result<bool> {
     Ok(is_needed("ipv4-addrs") && is_needed("ipv6-addrs"))
 }
 
-/// How many attempts of the kubelet have failed for want of addresses, by pod.
+/// Number of the kubelet's attempts that failed for lack of addresses, by pod.
 fn failures(cluster: &Cluster) -> Result<BTreeMap<String, u64>> {
     let path = "/api/v1/namespaces/default/events";
     let events = cluster.admin().get(path)?.expect(200)?;
@@ -87,7 +87,7 @@ fn pods_are_up_at_the_kubelet_s_next_try_after_their_blocks_came() {
     let name = format!("deployment/{PLAIN_POOL}");
     cluster.rolled_out("default", &name).unwrap();
     for (pod, count) in failures(&cluster).unwrap() {
-        // One attempt may have been on its way.
+        // One attempt may have been in progress.
         let more = count - before[&pod];
         assert!(more <= 1, "{pod}: {more} more attempts failed");
     }

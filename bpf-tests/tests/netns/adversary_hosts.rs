@@ -1,4 +1,4 @@
-//! What the host and others have on the node, and what changes under the agent's feet.
+//! Objects of the host and of others on the node, and changes while the agent runs.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::support::{CHANGE, End, HEAL, PEER, carry, carry_all, get, nothing_differs, within};
 
-/// What a state says of a device.
+/// Lines of a state about a device.
 fn of_device(state: State, device: &str) -> State {
-    // Forwarding is the node's, and turned on for all of its devices. A router has its subnets'
-    // anycast addresses.
+    // Forwarding belongs to the node, and is turned on for all of its devices. A router has its
+    // subnets' anycast addresses.
     let forwarding = |line: &String| line.contains("/forwarding = ") || line.contains("anycast ");
     let keep = |lines: std::collections::BTreeSet<String>| {
         let about = |line: &String| {
@@ -68,7 +68,7 @@ fn an_excluded_eni_stays_as_its_owner_has_it() {
     });
     let pod = fabric.add_pod(1, 0).unwrap();
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
-    // The excluded ENI's own address is the host's, and is reached as such.
+    // The excluded ENI's own address belongs to the host, and is reached as such.
     let own = bpf_tests::fabric::Place {
         netns: &fabric.node,
         address: "10.0.2.10".parse().unwrap(),
@@ -80,12 +80,12 @@ fn an_excluded_eni_stays_as_its_owner_has_it() {
         .exchange(own, fabric.peer(Family::V4))
         .unwrap();
     let after = of_device(fabric.state().unwrap(), "eth2");
-    // Addresses of the host are known to the datapath.
+    // The datapath has the host's addresses.
     assert_eq!(difference(&before, &after), "");
     fabric.finish().unwrap();
 }
 
-/// Others' routes in tables of our range that are not in our use, and beside ours.
+/// Foreign routes in tables of our range that we do not use, and next to ours.
 #[test]
 fn routes_of_others_in_numbered_tables_stay() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();
@@ -114,8 +114,8 @@ rule add priority 1536 from 192.0.2.7 lookup 12";
     within(CHANGE, "all is well", || nothing_differs(&fabric));
     assert_eq!(foreign(&fabric), before);
 
-    // More specific routes in a table of ours are its owner's business; a second default that
-    // comes before ours is not.
+    // More specific routes in a table of ours are left to their owner; a second default that
+    // precedes ours is not.
     fabric
         .node
         .ip("route add 192.0.2.0/24 via 10.0.0.1 dev eth0 table 11\n\
@@ -162,7 +162,8 @@ fn enis_follow_the_primarys_mtu_and_pods_get_through() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
     for mtu in [1500, 9001] {
-        // The far ends of the links as well, or they would send what the ENIs do not take.
+        // The far ends of the links too, or they would send packets that are too large for the
+        // ENIs.
         for device in ["eni0", "eni1"] {
             let words = format!("link set {device} mtu {mtu}");
             fabric.vpc.router.ip(&words).unwrap();
@@ -183,7 +184,7 @@ fn enis_follow_the_primarys_mtu_and_pods_get_through() {
     fabric.finish().unwrap();
 }
 
-/// A document without ENIs: nothing of the pods leaves by the primary, and the status says so.
+/// A document without ENIs: no packet of the pods leaves by the primary, and the status reports it.
 #[test]
 fn without_enis_pods_are_fenced_and_the_status_says_so() {
     for start in [Stream::start, Stream::start_by_stack] {

@@ -1,4 +1,5 @@
-//! A packet mark that is moved by the configuration, under traffic that the stack forwards by it.
+//! A change of the packet mark's mask by the configuration, under traffic that the stack forwards
+//! by the mark.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,9 @@ use crate::support::{CHANGE, End, PEER, carry_all, count, nothing_differs, withi
 
 /// Masks that share no bit.
 const MASKS: [&str; 2] = ["0x003f0000", "0xff000000"];
-/// How often the mask changes at least: the moments between are short.
+/// Least number of changes of the mask: the moments between are short.
 const TIMES: usize = 8;
-/// How long it does at least, so that more packets pass than are sent in a second.
+/// Least duration of the changes, so that more packets pass than are sent in a second.
 const LONG: Duration = Duration::from_millis(1500);
 /// Packets a second of each stream.
 const RATE: u64 = 4000;

@@ -1,5 +1,5 @@
-//! Bad documents while the agent runs: the last good state is kept, and the status says what is
-//! wrong. A bad entry costs nothing but itself.
+//! Bad documents while the agent runs: the last good state is kept, and the status reports the
+//! fault. A bad entry affects only itself.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::difference;
@@ -11,7 +11,7 @@ use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within}
 /// A spoiled field of an ENI's entry, and the text that must name it.
 fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
-        // First, after a good document: what it must name, others name too.
+        // First, after a good document: other entries have the same error text.
         ("mac", Value::Null, &["mac"]),
         ("mac", json!("06:7e:00:00:00"), &["mac", "06:7e:00:00:00"]),
         (
@@ -55,7 +55,7 @@ fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
             &["addresses", "10.0.0.20"],
         ),
         ("addresses", json!("10.0.1.21"), &["addresses", "10.0.1.21"]),
-        // The ENI beside it in the subnet has addresses of it.
+        // The next ENI in the subnet has addresses of it.
         (
             "prefixes",
             json!(["10.0.1.16/28"]),
@@ -79,7 +79,7 @@ fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
     ]
 }
 
-/// The document's error names all of this, and everything goes on as before.
+/// Expects that the document's error contains all of this, and that the state does not change.
 fn refused(fabric: &Fabric, generation: u64, what: &str, names: &[&str]) -> Result<(), String> {
     let told = bpf_tests::fabric::eventually::eventually(CHANGE, what, || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
@@ -146,7 +146,7 @@ fn a_bad_document_leaves_the_last_good_state() {
     fabric.finish().unwrap();
 }
 
-/// The status names all of this of ENI 2, and the ENIs beside it are ready.
+/// Expects that the status of ENI 2 contains all of this, and that the other ENIs are ready.
 fn named(fabric: &Fabric, id: &str, what: &str, names: &[&str]) -> Result<(), String> {
     let told = bpf_tests::fabric::eventually::eventually(CHANGE, what, || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
@@ -168,8 +168,8 @@ fn named(fabric: &Fabric, id: &str, what: &str, names: &[&str]) -> Result<(), St
     told.map(drop).map_err(|error| format!("{error:#}"))
 }
 
-/// What is set up for a running pod outlives a bad entry of its ENI, and the pods of other ENIs are added
-/// all the while.
+/// The setup of a running pod outlives a bad entry of its ENI, and the pods of other ENIs are added
+/// all the time.
 #[test]
 fn a_bad_entry_costs_nothing_but_itself() {
     let spec = Spec {
@@ -200,7 +200,8 @@ fn a_bad_entry_costs_nothing_but_itself() {
     fabric.finish().unwrap();
 }
 
-/// What an instance of several network cards and a careless operator add to a document of two good ENIs.
+/// Bad entries of an instance with several network cards, and of a careless operator, for a
+/// document of two good ENIs.
 fn bad_neighbours() -> Vec<Value> {
     let vpc = json!({"id": "v", "primary-cidr": "10.0.0.0/16"});
     let subnet = json!({"id": "s", "cidr": "10.0.2.0/24"});
@@ -216,7 +217,7 @@ fn bad_neighbours() -> Vec<Value> {
     ]
 }
 
-/// From the first look on: an agent that starts with such a document serves its good ENIs.
+/// An agent that starts with such a document serves its good ENIs from the beginning.
 #[test]
 fn an_agent_starts_with_a_bad_entry() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();

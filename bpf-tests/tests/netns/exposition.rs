@@ -29,12 +29,12 @@ fn spec() -> Spec {
     }
 }
 
-/// What a request is answered: the status, and the body.
+/// Answer to a request: the status, and the body.
 fn ask(node: &Netns, words: &[&str], path: &str) -> anyhow::Result<(u16, String)> {
     ask_at(node, ADDRESS, words, path)
 }
 
-/// The same at another address with a port.
+/// Answer to a request at another address with a port.
 pub(crate) fn ask_at(
     node: &Netns,
     address: &str,
@@ -109,12 +109,12 @@ fn probes_and_prometheus_are_answered() {
     assert!(sum(&after, "towpath_pool_addresses", &pools) > 1);
     assert!(sum(&after, "towpath_flow_capacity_entries", &json!({})) > 1);
     assert!(sum(&after, "towpath_reconcile_steps_total", &json!({})) > 1);
-    // It is the command line's count.
+    // The command line has the same count.
     let spoofed = json!({"program": "from_endpoint", "outcome": "spoofed-source"});
     let told = count(&fabric, "from_endpoint", "spoofed-source");
     assert_eq!(sum(&after, "towpath_packets_total", &spoofed), told);
 
-    // A Prometheus in a pod and one in the VPC reach metrics, and nothing else.
+    // A Prometheus in a pod and one in the VPC reach metrics, and no other path.
     let node = fabric.eni(0).unwrap().own_address(Family::V4).unwrap();
     let peers = fabric.peer(Family::V4).netns;
     for (from, place) in [(&pod.netns, "a pod"), (peers, "the VPC")] {
@@ -129,7 +129,7 @@ fn probes_and_prometheus_are_answered() {
         }
     }
 
-    // Nothing can be changed, and no other path is served.
+    // All methods that change something are refused, and no other path is served.
     for (words, path, status) in [
         (&["-X", "POST", "-d", "{}"][..], "/metrics", 405),
         (&["-X", "DELETE"], "/healthz", 405),
@@ -145,7 +145,7 @@ fn probes_and_prometheus_are_answered() {
 #[test]
 fn silent_callers_keep_nobody_out_and_an_address_in_use_is_named() {
     let mut fabric = Fabric::ready(&spec()).unwrap();
-    // Connections that say nothing: more than are served at a time.
+    // Silent connections: more than are served at a time.
     let silent = fabric.node.enter(|| {
         let connect = |_| std::net::TcpStream::connect(ADDRESS);
         Ok((0..300).map(connect).collect::<Result<Vec<_>, _>>()?)

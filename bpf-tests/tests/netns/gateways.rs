@@ -1,4 +1,4 @@
-//! The gateways' MACs: the programs know what the kernel knows, for as long as the agent lives.
+//! The gateways' MACs: the programs have the kernel's entries, for as long as the agent lives.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::support::{CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, within};
 
 /// The pod's ENI.
 const ENI: u8 = 1;
-/// What the router has for a MAC there once it has changed.
+/// MAC of the router after its change.
 const OTHER: MacAddr = MacAddr([0x0a, 0x58, 0, 0, 0, 0x77]);
-/// Longer than the programs rely on what nobody renews.
+/// Longer than the programs rely on an entry that is not renewed.
 const FORGOTTEN: Duration = Duration::from_secs(20);
 
 /// A node with a pod that has reached its peer.
 fn node() -> (Fabric, Arc<Pod>) {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    // A router that tells of its new MAC.
+    // A router that announces its new MAC.
     let tells = [
         ("ipv4/conf/eni1/arp_notify", "1"),
         ("ipv6/conf/eni1/ndisc_notify", "1"),
@@ -54,7 +54,7 @@ fn router_mac(fabric: &Fabric) -> MacAddr {
     fabric.vpc.router_mac(eni).unwrap()
 }
 
-/// Gives the router another MAC. Its kernel forgets its neighbours with it.
+/// Changes the router's MAC. Its kernel then forgets its neighbours.
 fn change_router_mac(fabric: &Fabric) {
     let change = format!("link set eni1 address {OTHER}");
     fabric.vpc.router.ip(&change).unwrap();
@@ -69,12 +69,12 @@ fn address(fabric: &Fabric, family: Family) -> IpAddr {
     }
 }
 
-/// Waits until the programs know this MAC, or none.
+/// Waits until the programs have this MAC, or none.
 fn wait_for(fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
     wait_in(HEAL, fabric, family, mac, what);
 }
 
-/// The same with a deadline of its own.
+/// Waits until the programs have this MAC, or none, with a deadline of its own.
 fn wait_in(deadline: Duration, fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
     let gateways = gateways(fabric);
     within(deadline, &format!("{family:?}: {what}"), || {
@@ -130,7 +130,7 @@ fn what_somebody_else_writes_is_mended() {
         }
     }
     carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
-    // What nobody has found is no less looked after.
+    // The entry of a gateway that was not found is repaired, too.
     for family in Family::ALL {
         let gateway = address(&fabric, family);
         fabric
@@ -165,7 +165,7 @@ fn without_an_agent_the_kernel_is_asked_again() {
     for family in Family::ALL {
         within(FORGOTTEN, &format!("{family:?}: a way out"), || {
             let peer = PEER.at(&fabric, family);
-            // The first packet of anything else asks the kernel anyway.
+            // The first packet of another kind still makes the kernel look up the gateway.
             Protocol::Tcp.exchange(pod.at(family), peer)
         });
     }
@@ -177,7 +177,8 @@ fn without_an_agent_the_kernel_is_asked_again() {
     fabric.finish().unwrap();
 }
 
-/// Nothing that the programs send so is seen by the kernel, which asks a neighbour again only if it is used.
+/// The kernel sees none of the programs' packets, and it probes a neighbour again only if the
+/// neighbour is used.
 #[test]
 fn a_gateway_that_nobody_has_confirmed_for_a_while_is_asked_again() {
     let (fabric, _pod) = node();

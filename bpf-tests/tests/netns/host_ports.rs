@@ -1,5 +1,5 @@
-//! What the reserved ports leave to the host, whatever range its automatic ports have, and the flows
-//! of pods while that changes.
+//! Ports that the reservation leaves to the host, whatever the range of its automatic ports is, and
+//! the flows of pods while that range changes.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, UdpSocket};
@@ -21,16 +21,16 @@ use crate::support::{CHANGE, HEAL, get, within};
 const KEPT: usize = 8192;
 const RANGE: &str = "ipv4/ip_local_port_range";
 const RESERVED: &str = "ipv4/ip_local_reserved_ports";
-/// The fewest ports that translation has: a block at each edge is less than all.
+/// Least number of ports for translation: a block at each edge is less than all.
 const FEWEST: u32 = 24_576 - 2 * 512;
 
-/// Has this process open as many sockets as a host binds here.
+/// Raises this process's limit on open files, for as many sockets as a host binds here.
 fn lift_files() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
 }
 
-/// So many sockets of the host get automatic ports, at the same time.
+/// Binds a number of sockets of the host to automatic ports at the same time.
 fn bind(fabric: &Fabric, count: usize) -> Result<()> {
     let bound: Result<Vec<UdpSocket>> = fabric.node.enter(|| {
         let bind = |_| Ok(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?);
@@ -48,7 +48,7 @@ fn reserved(fabric: &Fabric) -> Result<PortList> {
     Ok(fabric.node.sysctl(RESERVED)?.trim().parse()?)
 }
 
-/// Translation has its ports reserved again, all of which the host does without.
+/// Checks that the ports for translation are reserved again, and that the host uses none of them.
 fn has_enough(fabric: &Fabric) -> Result<()> {
     let reserved = reserved(fabric)?;
     let is_high = reserved.ranges().iter().all(|(first, _)| *first >= 32_768);
@@ -67,7 +67,8 @@ fn the_host_keeps_its_ports_and_pods_their_flows_when_the_range_changes() {
     let (mut fabric, [pod, _]) = scene(json!({}));
     let mut sessions = Vec::new();
     let servers = Family::ALL.map(|family| Echo::telling(internet(&fabric, family), 0).unwrap());
-    // Ports below all of ours, in the default ones, and in what IANA's range takes from them.
+    // Ports below all of ours, in the default ones, and in the part that IANA's range takes from
+    // them.
     let ports = [20_000, 41_000, 50_000, 57_000, 65_000];
     for (number, (range, kept)) in [
         ("32768 60999", KEPT),
@@ -98,7 +99,7 @@ fn the_host_keeps_its_ports_and_pods_their_flows_when_the_range_changes() {
             assert!(exchanged.is_ok(), "{opened} in {range}: {exchanged:?}");
         }
     }
-    // An agent that starts finds what the ones before have made.
+    // An agent that starts finds the reservation of earlier ones.
     fabric.node.sysctls(&[(RANGE, "49152 65535")]).unwrap();
     fabric.agent.stop().unwrap();
     fabric.start_agent().unwrap();
@@ -122,7 +123,7 @@ fn ports_that_are_set_and_leave_too_few_are_shared() {
     for part in ["degraded", "32768-40959", "nat.ports", "40960-65535"] {
         assert!(health.contains(part), "{part}: {health}");
     }
-    // What is not reserved is kept apart all the same.
+    // Ports that are not reserved are still kept apart.
     for (number, family) in (0..).zip(Family::ALL) {
         let (node, pod) = (fabric.node_at(family).unwrap(), pod.at(family));
         let address = crate::masq::snat(&fabric, 0, family);
@@ -130,7 +131,7 @@ fn ports_that_are_set_and_leave_too_few_are_shared() {
         both(pod, node, &server, address, 33_000 + number);
         both(node, pod, &server, address, 33_100 + number);
     }
-    // A host that has other ports lacks none.
+    // A host whose range is elsewhere loses no ports.
     fabric.node.sysctls(&[(RANGE, "10000 30000")]).unwrap();
     within(HEAL, "all is reserved", || {
         let reserved = reserved(&fabric)?.to_string();

@@ -15,14 +15,14 @@ use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 /// Kills of an ordinary run, and with [`FULL`] set.
 const KILLS: usize = 40;
 const KILLS_FULL: usize = 200;
-/// Asks for the long run.
+/// Selects the long run.
 const FULL: &str = "TOWPATH_FULL";
-/// Packets a second that a stream must have had at least, in each direction.
+/// Packets a second that a stream must have reached, in each direction.
 const RATE: u64 = 1000;
-/// The time that the agent may take to reach a point after it was given reason to.
+/// The time that the agent may take to reach a point after its trigger.
 const REACH: Duration = Duration::from_secs(10);
 
-/// What gives the agent something to write.
+/// Trigger for writes of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     /// An endpoint is added.
@@ -31,12 +31,12 @@ enum Work {
     Delete,
     /// Rules are removed by hand.
     Damage,
-    /// The agent starts, and replaces the programs of the one before.
+    /// The agent starts, and replaces the programs of its predecessor.
     Start,
 }
 
-/// A pod's life, again and again: each row is one kill while the work is done. Where the kill came
-/// is measured, not taken from here.
+/// A pod's life, again and again: each row is one kill during the work. The effect of the kill is
+/// measured, not taken from here.
 const CASES: [(Work, &str); 34] = [
     (Work::Add, "applied.create-endpoint-device"),
     (Work::Delete, "applied.delete-map-entry"),
@@ -79,7 +79,7 @@ const DAMAGE: &str = "rule del priority 20\n\
                       rule del priority 110\n\
                       rule del priority 111 lookup 11\n\
                       rule del priority 112 lookup 11";
-/// How many lines of the state that takes away.
+/// Number of lines of the state that the damage removes.
 const DAMAGED: usize = 4;
 
 struct Scene {
@@ -98,8 +98,8 @@ impl Scene {
         self.hooks.iter().map(ids).collect()
     }
 
-    /// Starts the agent with a fault, gives it work, and sees it die of the fault. Whether the kill
-    /// came between the first and the last write is seen in what was written.
+    /// Starts the agent with a fault, gives it work, and waits until the fault kills it. Its writes
+    /// show if the kill came between the first and the last one.
     fn kill(&mut self, work: Work, point: &str) -> bool {
         let (before, programs) = (self.fabric.state().unwrap(), self.programs());
         let fault = [(FAULT_VARIABLE, point)];
@@ -125,7 +125,7 @@ impl Scene {
         self.fabric.start_agent().unwrap();
         match work {
             Work::Start | Work::Damage => {}
-            // Who asked did not get an answer, and asks again.
+            // The client got no answer, and repeats its request.
             Work::Add => drop(self.fabric.add_endpoint(guest).unwrap()),
             Work::Delete => self.fabric.delete_endpoint(guest).unwrap(),
         }
@@ -192,7 +192,7 @@ fn a_killed_agent_loses_no_packet_and_leaks_nothing() {
         if done == kills {
             break;
         }
-        // A case that asks for what is already so is left out.
+        // A case whose request is already fulfilled is skipped.
         match (work, added) {
             (Work::Add, true) | (Work::Delete, false) => continue,
             (Work::Add, false) | (Work::Delete, true) => added = !added,

@@ -1,5 +1,5 @@
-//! systemd-networkd, the real one, on a node with a secondary ENI: as Amazon Linux 2023 sets it up,
-//! it takes both ENIs by DHCP.
+//! The real systemd-networkd on a node with a secondary ENI: as on Amazon Linux 2023, it configures
+//! both ENIs by DHCP.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::managers::{healed, named, renamed, repairs_of, takes};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, within};
 
-/// What Amazon Linux 2023 has for every ENI (`80-ec2.network` of amazon-ec2-net-utils 2.3), matched
-/// by name: its driver is no ENA here, and IPv6 comes without a router that advertises.
+/// Amazon Linux 2023's settings for every ENI (`80-ec2.network` of amazon-ec2-net-utils 2.3),
+/// matched by name. The driver here is not ENA, and IPv6 comes without router advertisements.
 const EC2: &str = "\
 [Match]
 Name=ens*
@@ -35,7 +35,7 @@ UseDNS=no
 /// The own address of ENI 1.
 const OWN: &str = "10.0.1.10";
 
-/// Protocol of our rules and routes that systemd-networkd takes for foreign, unlike the kernel's.
+/// Protocol of our rules and routes that systemd-networkd regards as foreign, unlike the kernel's.
 fn settings() -> Value {
     json!({"kernel": {"route-protocol": 118}})
 }
@@ -54,7 +54,7 @@ fn scene() -> (Fabric, [std::sync::Arc<Pod>; 2], [DhcpServer; 2]) {
     (fabric, pods, servers)
 }
 
-/// The same for every device, and what `DHCPv6` gives the primary.
+/// Those settings for every device, and the primary's address from `DHCPv6`.
 fn ec2(fabric: &Fabric) -> Vec<(&'static str, String)> {
     let v6 = fabric.eni(0).unwrap().own_address(Family::V6).unwrap();
     let primary = EC2.replace("ens*", "ens5");
@@ -66,10 +66,11 @@ fn ec2(fabric: &Fabric) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// amazon-ec2-net-utils configures an ENI by files for systemd-networkd: a table of its own for each,
-/// rules for each address, and every address on the device, the pods' too (`create_if_overrides`,
-/// `create_rules` and `create_ipv4_aliases` in its `lib.sh`, version 2.3). Its units need systemd and
-/// the instance metadata service; these are the files that they write for ENI 1 with a pod's address.
+/// Files by which amazon-ec2-net-utils configures an ENI in systemd-networkd. The ENI gets a table
+/// of its own, rules for each address, and every address on the device, including the pods'
+/// (`create_if_overrides`, `create_rules` and `create_ipv4_aliases` in its `lib.sh`, version 2.3).
+/// Its units need systemd and the instance metadata service. These are their files for ENI 1 with a
+/// pod's address.
 fn net_utils(pod: IpAddr) -> [(&'static str, String); 4] {
     let mut policy = String::new();
     for address in [OWN.to_owned(), pod.to_string()] {
@@ -97,7 +98,7 @@ Table=10001
     ]
 }
 
-/// A device has what DHCP gives.
+/// Waits until a device has its configuration from DHCP.
 fn leased(fabric: &Fabric, device: &str) {
     within(CHANGE * 2, &format!("{device} has a lease"), || {
         let shown = fabric.node.run(&format!("ip -4 addr show dev {device}"))?;
@@ -132,7 +133,8 @@ fn networkd_on_every_eni_takes_nothing_from_pods_and_is_named() {
     });
     takes(&fabric, &pods);
 
-    // Setting up a device anew, it removes what it takes for foreign, and the device's addresses.
+    // When it reconfigures a device, it removes foreign rules and routes, and the device's
+    // addresses.
     let before = rules(&fabric);
     manager.reconfigure(&fabric.node, "ens6").unwrap();
     healed(&fabric, "ens6 set up anew", before + 1);
@@ -165,7 +167,7 @@ fn the_drop_ins_keep_networkd_off() {
     let mut files = ec2(&fabric);
     files.extend(shipped);
     files.extend(net_utils(pods[1].address(Family::V4)));
-    // What a careless user has for every device.
+    // A careless user's file for every device.
     files.push((
         "network/90-all.network",
         "[Match]\nName=*\n[Network]\nDHCP=ipv4\n".into(),
@@ -189,7 +191,8 @@ fn the_drop_ins_keep_networkd_off() {
         manager.reconfigure(&fabric.node, device).unwrap();
     }
     leased(&fabric, "ens5");
-    // The primary's addresses go and come, and with the last one the kernel's routes there.
+    // The primary's addresses are removed and added again, and the kernel's routes there go with
+    // the last one.
     healed(&fabric, "the primary set up anew", before);
     assert_eq!(rules(&fabric), before, "our rules stay: {}", manager.log());
     assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));

@@ -1,5 +1,5 @@
-//! What udev and its likes do to devices: another name, another MAC. udev itself does it to new ones;
-//! to those that run, the tests do.
+//! Changes of devices by udev and similar software: another name, another MAC. udev itself changes
+//! new devices; the tests change those in use.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::manager::{shipped, udev};
@@ -37,7 +37,7 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
     let status = get(&fabric, "/v1/status");
     let object = format!("MAC 02:00:00:00:00:99, which was {mac}");
     named(&status, 1, "mac", &object, None).unwrap();
-    // Its pods reach nobody: they do not leave by the other.
+    // Its pods reach nothing: they do not leave by the other ENI.
     source_check::forget_flows(&fabric.vpc.router).unwrap();
     for family in Family::ALL {
         let (pod, peer) = (pods[1].at(family), fabric.peer(family));
@@ -56,8 +56,9 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
     fabric.finish().unwrap();
 }
 
-/// udev's default is `MACAddressPolicy=persistent`: a device that was given no MAC at birth gets one.
-/// Pods' devices are, and the drop-in keeps it from others of that name.
+/// udev's default is `MACAddressPolicy=persistent`: a device that was created without a MAC gets
+/// one. Pods' devices are created with one, and the drop-in keeps udev from other devices of that
+/// name.
 #[test]
 fn udev_leaves_pods_devices_alone() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -74,7 +75,7 @@ fn udev_leaves_pods_devices_alone() {
     udev(&fabric, &device, &[]).unwrap();
     assert_eq!(link(&device), before);
 
-    // A veth with a MAC of the kernel's choice.
+    // A veth with a MAC chosen by the kernel.
     let strange = "tow-strange";
     let add = format!("link add {strange} type veth peer name strange");
     fabric.node.ip(&add).unwrap();
@@ -89,7 +90,7 @@ fn udev_leaves_pods_devices_alone() {
     fabric.finish().unwrap();
 }
 
-/// What udev does to a veth that was given no MAC at birth, done to a pod's.
+/// A change that udev makes to a veth created without a MAC, made to a pod's device.
 #[test]
 fn a_pods_device_gets_its_mac_back() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

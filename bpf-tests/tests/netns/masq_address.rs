@@ -1,4 +1,4 @@
-//! The translation address of an ENI changes under traffic, goes, and comes back.
+//! The translation address of an ENI changes under traffic, is removed, and comes back.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use crate::support::{CHANGE, count, nothing_differs, within};
 
 /// The ENI whose address changes.
 const ENI: u8 = 1;
-/// Packets a second of the stream that the change must not hurt.
+/// Packets a second of the stream that the change must not affect.
 const RATE: u64 = 1000;
 
-/// Has the VPC, the document and the device agree on another address of an ENI.
+/// Changes an address of an ENI in the VPC, the document and the device.
 fn renumber(fabric: &mut Fabric, address: IpAddr) {
     let old = snat(fabric, ENI, Family::of(address));
     fabric.renumber(ENI, address).unwrap();
@@ -33,8 +33,9 @@ fn renumber(fabric: &mut Fabric, address: IpAddr) {
     }
 }
 
-/// Waits until new flows have an address, and running ones are told. Between an entry's write and that
-/// of the cache's generation the agent may lose the CPU for long; it answers when both are done.
+/// Waits until new flows have an address, and running ones are invalidated. Between the writes of
+/// an entry and of the cache's generation the agent may lose the CPU for long; it answers after
+/// both.
 fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
     let family = Family::of(wanted);
     let server = Echo::telling(internet(fabric, family), 0).unwrap();
@@ -46,7 +47,7 @@ fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
     within(CHANGE, "the change is whole", || nothing_differs(fabric));
 }
 
-/// Answers that are under way to the old address at the moment of the change arrive too.
+/// Answers in flight to the old address at the moment of the change arrive too.
 #[test]
 fn an_address_that_changes_under_traffic_loses_no_packet() {
     let (mut fabric, [_, pod]) = scene(json!({}));
@@ -54,8 +55,8 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
         let next: IpAddr = next.parse().unwrap();
         let family = Family::of(next);
         let to = internet(&fabric, family);
-        // All neighbours on the way are known before the stream begins, which would overrun the
-        // queue of one that is being looked for.
+        // All neighbours on the path are resolved before the stream begins, as it would overrun the
+        // queue of an unresolved one.
         seen_as(
             &fabric,
             pod.at(family),
@@ -66,7 +67,7 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
         let stream = Stream::start(pod.at(family), to, RATE, "udp").unwrap();
         renumber(&mut fabric, next);
         new_flows_become(&fabric, &pod, next);
-        // On a busy machine packets with the old address may still be on their way.
+        // On a busy machine packets with the old address may still be in flight.
         stream.drain().unwrap();
         fabric.retire_addresses(ENI).unwrap();
         seen_as(&fabric, pod.at(family), Site::Internet, next, ENI);
@@ -77,9 +78,9 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
     fabric.finish().unwrap();
 }
 
-/// The connection lives on neither the old address, which is the VPC's to give to others, nor the
-/// new one, by which the server does not know it: it ends with the next packet, by the server's
-/// reset, and nothing leaves with the old address.
+/// The connection cannot continue. The VPC may give the old address to others, and the server has
+/// no connection with the new one. It ends with the next packet, by the server's reset, and no
+/// packet leaves with the old address.
 #[test]
 fn a_connection_ends_with_the_address_that_it_had() {
     let (mut fabric, [_, pod]) = scene(json!({}));
@@ -104,8 +105,8 @@ fn a_connection_ends_with_the_address_that_it_had() {
     fabric.finish().unwrap();
 }
 
-/// What the VPC still sends to an address that the node no longer has, the stack would send back, by
-/// the ENI that received it.
+/// The stack would send packets that still come from the VPC for a removed address back, by the ENI
+/// that received them.
 #[test]
 fn what_comes_for_an_address_that_went_does_not_go_back() {
     let (fabric, [_, pod]) = scene(json!({}));
@@ -123,8 +124,8 @@ fn what_comes_for_an_address_that_went_does_not_go_back() {
     fabric.finish().unwrap();
 }
 
-/// An ENI without an address leaves it to the primary. Where that has none either, nothing leaves:
-/// neither with another ENI's address nor untranslated.
+/// An ENI without an address leaves translation to the primary. If the primary has none either, no
+/// packet leaves, neither with another ENI's address nor untranslated.
 #[test]
 fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
     let (fabric, [first, second]) = scene(json!({}));
@@ -139,7 +140,7 @@ fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
     change("del", own, ENI);
     new_flows_become(&fabric, &second, primary);
     seen_as(&fabric, second.at(family), Site::Internet, primary, 0);
-    // An answer that is under way when the primary's goes would be sent back: there the host is a
+    // An answer in flight when the primary's address goes would be sent back: there the host is a
     // router like any other.
     change("del", primary, 0);
     let path = format!(
@@ -160,7 +161,7 @@ fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
         let after = count(&fabric, "from_endpoint", "no-translation-address");
         check(after > before, || format!("{before} then {after}"))
     });
-    // What needs no translation still goes.
+    // Packets that need no translation still leave.
     let peer = fabric.peer(family);
     Protocol::Tcp.exchange(second.at(family), peer).unwrap();
     change("add", primary, 0);

@@ -1,5 +1,5 @@
-//! What comes from outside the VPC: a peering that keeps the client's address. Answers leave with
-//! the pod's address by the ENI that owns it, and strangers' scans leave nothing behind.
+//! Connections from outside the VPC: a peering that keeps the client's address. Answers leave with
+//! the pod's address by the ENI that owns it, and foreign scans leave no entries.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use serde_json::json;
 use crate::masq::{entries, internet, internet_scene, scene, snat};
 use crate::support::{End, OUTSIDE, carry_all, count, within};
 
-/// Ports that a scan tries; nobody listens there.
+/// Ports of a scan; no socket listens there.
 const SCANNED: std::ops::Range<u16> = 2000..2200;
 const PATIENCE: Duration = Duration::from_secs(3);
-/// A datagram that is not answered by then is sent once more.
+/// A datagram without an answer by then is sent once more.
 const ANSWER: Duration = Duration::from_millis(200);
 
 #[test]
@@ -49,7 +49,7 @@ fn answers_leave_untranslated_by_the_owner() {
             let from = internet(&fabric, family);
             protocol.exchange(from, pod.at(family)).unwrap();
         }
-        // What the pod itself opens towards the same host is translated.
+        // Connections that the pod itself opens to that host are translated.
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
         let session = Session::open(pod.at(family), 0, server.address()).unwrap();
         assert_eq!(session.seen().ip(), snat(&fabric, 1, family));
@@ -70,7 +70,7 @@ fn large_datagrams_and_pings_are_answered_untranslated() {
     fabric.finish().unwrap();
 }
 
-/// Has the VPC deliver a pod's addresses by another ENI.
+/// Makes the VPC deliver a pod's addresses by another ENI.
 fn deliver_wrongly(fabric: &Fabric, pod: &Pod, eni: u8) {
     let wrong = fabric.eni(eni).unwrap();
     let device = wrong.router_device();
@@ -127,7 +127,7 @@ fn a_port_scan_leaves_no_state_and_refusals_arrive() {
                 );
             }
         }
-        // A pod that answers nothing at all.
+        // A pod that sends no answers at all.
         for line in [
             "nft add table inet silent",
             "nft add chain inet silent input { type filter hook input priority 0 ; }",
@@ -154,7 +154,7 @@ fn a_datagram_to_a_closed_port_is_refused_with_the_pods_address() {
         let outside = fabric.host(Host::Outside, family);
         let asker = Asker::open(outside, 0, (pod.address(family), 9).into()).unwrap();
         asker.socket().set_read_timeout(Some(ANSWER)).unwrap();
-        // A datagram may be lost, and errors are sent only so often (RFC 4443 section 2.4 (f)).
+        // A datagram may be lost, and errors are rate-limited (RFC 4443 section 2.4 (f)).
         within(PATIENCE, &format!("{family:?}: refused"), || {
             let error = asker.ask(7).err();
             let kind = error.as_ref().and_then(|error| error.downcast_ref());

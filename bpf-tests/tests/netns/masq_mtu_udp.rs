@@ -1,5 +1,5 @@
-//! A server that answers a translated flow with datagrams that are too big for the way back is
-//! told, by an error that quotes the datagram as the server sent it.
+//! A server that answers a translated flow with too large datagrams gets an error that quotes the
+//! datagram as the server sent it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::masq::{MTU, internet, scene_of, snat};
 use crate::masq_mtu::{SMALL, forget, knows};
 use crate::support::{CHANGE, within};
 
-/// What the pods' interfaces take: less than their ENIs, more than the small link.
+/// MTU of the pods' interfaces: less than that of their ENIs, more than that of the small link.
 const POD: u32 = 1400;
 /// IANA, "Protocol Numbers".
 const UDP: u8 = 17;
@@ -40,7 +40,7 @@ fn icmp(at: Place) -> UdpSocket {
     };
     let open = || {
         let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-        // Of a UDP socket's calls only those are used that any socket has.
+        // Only those calls of a UDP socket are used that every socket has.
         let raw = UdpSocket::from(raw);
         raw.set_read_timeout(Some(PATIENCE))?;
         Ok(raw)
@@ -48,7 +48,7 @@ fn icmp(at: Place) -> UdpSocket {
     at.netns.enter(open).unwrap()
 }
 
-/// What an error tells: the MTU, and the ends of the datagram that it quotes.
+/// Contents of an error: the MTU, and the ends of the quoted datagram.
 #[derive(Debug, PartialEq, Eq)]
 struct TooBig {
     mtu: u32,
@@ -83,7 +83,7 @@ fn too_big(errors: &UdpSocket, family: Family) -> anyhow::Result<TooBig> {
     let mut buffer = [0; 2048];
     loop {
         let length = errors.recv(&mut buffer)?;
-        // A raw IPv4 socket gives the IP header too (raw(7)); nobody here adds options.
+        // A raw IPv4 socket returns the IP header too (raw(7)); no packet here has options.
         let (start, kind) = match family {
             Family::V4 => (20, [3, 4]),
             Family::V6 => (0, [2, 0]),
@@ -109,8 +109,8 @@ fn too_big(errors: &UdpSocket, family: Family) -> anyhow::Result<TooBig> {
     }
 }
 
-/// A server answers with a datagram that fills a packet of the links' MTU; somebody on the way
-/// tells it of a smaller one, and from then on its datagrams arrive, whatever their size.
+/// A server answers with a datagram that fills a packet of the links' MTU. A hop on the way reports
+/// a smaller MTU, and from then on the server's datagrams of any size arrive.
 #[track_caller]
 fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
     let family = Family::of(pod.address);
@@ -122,7 +122,7 @@ fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
     forget(server);
     let (client, answers, errors) = (udp(pod), udp(server), icmp(server));
     client.connect(answers.local_addr().unwrap()).unwrap();
-    // The first may be lost where a neighbour on the way is still being looked for.
+    // The first one may be lost while a neighbour on the path is being resolved.
     let seen = within(CHANGE, &format!("{what}: the server hears the pod"), || {
         client.send(b"towpath")?;
         Ok(answers.recv_from(&mut [0; 16])?.1)
@@ -147,7 +147,7 @@ fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
             Ok(client.recv(&mut back)?)
         });
         assert_eq!(back[..length], data, "{what}");
-        // An answer that was sent twice may have come twice.
+        // An answer that was sent twice may have arrived twice.
         client.set_nonblocking(true).unwrap();
         while client.recv(&mut back).is_ok() {}
         client.set_nonblocking(false).unwrap();
@@ -160,7 +160,7 @@ fn a_server_whose_datagrams_are_too_big_for_the_way_back_is_told() {
         mtu: MTU,
         ..Spec::with_world(json!({"endpoint": {"mtu": POD}}))
     });
-    // First the device of the primary's pod alone is narrow, then a link between world and node.
+    // First only the device of the primary's pod is narrow, then a link between world and node.
     for (link, narrow) in [(MTU, POD), (SMALL, SMALL)] {
         fabric.set_world_mtu(Link::Near, link).unwrap();
         for (pod, eni) in pods.iter().zip([0, 1]) {

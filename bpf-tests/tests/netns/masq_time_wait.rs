@@ -1,5 +1,5 @@
-//! A pod takes a port again while an old connection on the same tuple still stands somewhere: in
-//! its own `TIME_WAIT`, in our flow, or at the server.
+//! A pod reuses a port while an old connection on the same tuple still exists: in its own
+//! `TIME_WAIT`, in our flow, or at the server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ const AGAIN: usize = 2;
 const PORTS: [u16; 2] = [FIRST_PORT + 79, 20_079];
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Both ends of a connection, and whom the server saw.
+/// Both ends of a connection, and the client's address as the server saw it.
 struct Connection {
     client: TcpStream,
     server: TcpStream,
@@ -49,7 +49,7 @@ fn connect(from: Place, port: u16, listener: &TcpListener) -> anyhow::Result<Con
 fn listener(at: Place) -> TcpListener {
     let bind = || {
         let listener = TcpListener::bind((at.address, 0))?;
-        // A client may come to believe in a connection that never reaches the server.
+        // A client may see a connection as open that never reaches the server.
         setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(listener)
     };
@@ -65,7 +65,7 @@ fn flows(fabric: &Fabric, pod: Place, port: u16) -> usize {
         .count()
 }
 
-/// Has a connection end and opens one on its tuple, some times; each has to be the same flow.
+/// Ends a connection and opens one on its tuple, several times; each must have the same flow.
 #[track_caller]
 fn again(fabric: &Fabric, pod: Place, port: u16, end: impl Fn(Connection)) {
     let family = Family::of(pod.address);
@@ -100,7 +100,7 @@ fn close_actively(pod: &Pod, connection: Connection) {
     });
 }
 
-/// The pod closes first, and its kernel gives the port of its `TIME_WAIT` to the next connection
+/// The pod closes first, and its kernel reuses the port of its `TIME_WAIT` for the next connection
 /// (`tcp_tw_reuse`, after a second).
 #[test]
 fn a_port_in_time_wait_is_used_again_by_the_pod() {
@@ -116,8 +116,8 @@ fn a_port_in_time_wait_is_used_again_by_the_pod() {
     fabric.finish().unwrap();
 }
 
-/// Has a connection vanish at the pod's side without a word: the server and the flow still have
-/// it. What ends the server's is a RST that the pod sends to the server's answer to the new SYN.
+/// Makes a connection vanish at the pod's side without a FIN or RST: the server and the flow still
+/// have it. The server's side ends by a RST, by which the pod refuses the answer to its new SYN.
 fn vanish(pod: &Pod, connection: Connection) -> TcpStream {
     const CHAIN: &str = "type filter hook output priority 0 ;";
     for line in [
@@ -150,7 +150,7 @@ fn a_connection_that_vanished_in_the_pod_gives_way_to_a_new_one() {
             });
         }
     }
-    // The server was told about each of them.
+    // The server got a RST for each of them.
     for mut server in servers.into_inner() {
         let error = server.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);

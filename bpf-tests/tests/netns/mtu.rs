@@ -1,4 +1,4 @@
-//! Packet sizes: jumbo frames, and path MTU discovery where a link takes less.
+//! Packet sizes: jumbo frames, and path MTU discovery where a link's MTU is smaller.
 
 use std::time::Duration;
 
@@ -24,13 +24,14 @@ fn headers(family: Family) -> u32 {
     }
 }
 
-/// A ping that just fits an MTU and must not be fragmented; what ping(8) wrote.
+/// Sends a ping that just fits an MTU and must not be fragmented; returns the output of ping(8).
 pub(crate) fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyhow::Result<String> {
     let size = (mtu - headers(family)).to_string();
     ping(from, to.address, &["-M", "do", "-s", &size])
 }
 
-/// Pings of the links' size until one is told of the smaller MTU, then everything goes through.
+/// Sends pings of the links' size until an error reports the smaller MTU; then every size gets
+/// through.
 #[track_caller]
 fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
     let said = ping_of(links, family, from, to).unwrap_err().to_string();
@@ -38,7 +39,7 @@ fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
     ping_of(smaller, family, from, to).unwrap();
 }
 
-/// Who sent too much was told of an MTU, in what ping wrote, and its kernel keeps it.
+/// Expects that the sender got an MTU, by the output of ping, and that its kernel keeps it.
 #[track_caller]
 fn told(from: Place, to: Place, said: &str, mtu: u32) {
     let texts = [
@@ -50,7 +51,7 @@ fn told(from: Place, to: Place, said: &str, mtu: u32) {
     knows(from, to, mtu);
 }
 
-/// The sender's kernel keeps the path's MTU.
+/// Expects that the sender's kernel keeps the path's MTU.
 #[track_caller]
 fn knows(from: Place, to: Place, mtu: u32) {
     within(
@@ -87,13 +88,13 @@ fn path_mtu_is_discovered(mtu: u32) {
     for family in Family::ALL {
         let peer = fabric.peer(family);
         let echo = Echo::start(peer).unwrap();
-        // TCP has to find out by itself on one pod, ping tells the other.
+        // TCP must discover the MTU itself on one pod; on the other one ping does.
         tcp_bulk(other.at(family), echo.address(), BULK).unwrap();
         learns(one.at(family), peer, family, mtu, SMALL);
         tcp_bulk(one.at(family), echo.address(), BULK).unwrap();
         let inside = Echo::start(one.at(family)).unwrap();
         tcp_bulk(peer, inside.address(), BULK).unwrap();
-        // Larger than any packet: goes in fragments.
+        // Larger than any packet, so that it is fragmented.
         udp(one.at(family), echo.address(), &[7; 12_000]).unwrap();
         udp(peer, inside.address(), &[7; 12_000]).unwrap();
     }
@@ -114,7 +115,7 @@ fn path_mtu_is_discovered_with_1500() {
 fn an_eni_that_takes_less_than_a_pod_tells_the_pod() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
-    // The host's network manager follows what the cloud now says.
+    // The host's network manager follows the cloud's new value.
     for (router, device) in [("eni0", "eth0"), ("eni1", "")] {
         fabric
             .vpc
@@ -150,7 +151,8 @@ fn an_eni_that_takes_less_than_a_pod_tells_the_pod() {
     fabric.finish().unwrap();
 }
 
-/// Has a pod ask for TCP segments that fill a packet of this size, whatever its own device takes.
+/// Makes a pod request TCP segments that fill a packet of this size, whatever the MTU of its own
+/// device is.
 pub(crate) fn ask_for_segments(pod: &Pod, mtu: u32) {
     for family in Family::ALL {
         let (ip, headers) = match family {
@@ -187,7 +189,7 @@ fn a_pod_that_takes_less_than_its_eni_has_the_sender_told() {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
             let node = fabric.node_at(family).unwrap().address;
             let inside = Echo::start(pod).unwrap();
-            // TCP has to find out by itself first.
+            // TCP must discover the MTU itself first.
             tcp_bulk(peer, inside.address(), BULK).unwrap();
             knows(peer, pod, POD);
             for ip in ["-4", "-6"] {

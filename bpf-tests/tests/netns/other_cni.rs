@@ -1,4 +1,4 @@
-//! The agent and another CNI at work on the node.
+//! The agent and another active CNI on the node.
 
 use std::os::unix::net::UnixListener;
 use std::process::Output;
@@ -8,7 +8,7 @@ use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
 
-/// What the agent says where it does not start.
+/// Error of an agent that does not start.
 fn refused(fabric: &Fabric) -> String {
     let mut command = fabric.agent.command(&fabric.node, &["run"]);
     let Output { status, stderr, .. } = ends(&mut command).unwrap();
@@ -21,7 +21,7 @@ fn refused(fabric: &Fabric) -> String {
 fn an_agent_does_not_start_into_another_cni_unless_told() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();
     let node = |line: &str| fabric.node.ip(line).unwrap();
-    // Left behind by one that is gone.
+    // Remains of a CNI that is gone.
     node("rule add pref 512 to 10.0.1.77 lookup main");
     node("link add eni8478779f379 type veth peer name eth9");
     let said = refused(&fabric);
@@ -43,13 +43,13 @@ fn an_agent_does_not_start_into_another_cni_unless_told() {
     assert!(said.contains("Cilium: cilium-agent listens at "), "{said}");
     drop(listener);
 
-    // Its rule and its file are no reason to stop.
+    // The other CNI's rule and file are no reason to stop.
     assert!(socket.exists());
     fabric.start_agent().unwrap();
     fabric.add_pod(1, 0).unwrap();
     fabric.agent.stop().unwrap();
 
-    // The agent's own pods need it, whatever runs beside them.
+    // The agent's own pods need it, whichever CNI runs as well.
     fabric
         .node
         .ip("link add eni8478779f379 type veth peer name eth9")
@@ -61,7 +61,7 @@ fn an_agent_does_not_start_into_another_cni_unless_told() {
     fabric.finish().unwrap();
 }
 
-/// How the test puts a program of Cilium's on a device.
+/// Method of attaching a program of Cilium to a device.
 type Attach = fn(&Fabric, &mut ForeignProgram, &str);
 
 #[test]
@@ -105,7 +105,8 @@ fn programs_of_cilium_on_devices_of_the_node_keep_the_agent_off() {
         fabric.node.run("tc qdisc del dev eth1 clsact").ok();
         drop(program);
 
-        // On Cilium's own devices it sees nothing once Cilium has gone; those of others are no sign.
+        // On Cilium's own devices it sees no packets once Cilium has gone. Programs with other
+        // names are no sign of Cilium.
         fabric
             .node
             .ip("link add cilium_host type veth peer name cilium_net")
@@ -148,7 +149,7 @@ fn a_configuration_that_runtimes_use_keeps_the_agent_off() {
         }
         remove(name);
     }
-    // Neither what stands behind ours nor what is chained to it is another CNI at work.
+    // Neither a list after ours nor a plugin chained to ours is another active CNI.
     put("99-aws.conflist", &["aws-cni"]);
     put("05-chain.conflist", &["towpath-cni", "cilium-cni"]);
     fabric.start_agent().unwrap();

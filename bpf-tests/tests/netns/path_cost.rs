@@ -1,5 +1,5 @@
-//! What `datapath.path: stack` costs: both ways side by side, in one run on one machine. Figures are
-//! shown and never judged, for a shared machine's are worth little by themselves.
+//! Cost of `datapath.path: stack`: both paths side by side, in one run on one machine. Figures are
+//! shown and not judged, because those of a shared machine mean little.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::masq::scene;
 use crate::masq_tools::{Iperf, iperf};
 
-/// Measurements of each path, one after the other in turn.
+/// Measurements of each path, alternating.
 const ROUNDS: usize = 3;
 
 /// Measures something between two places.
 type Measure = fn(Place, Place) -> f64;
 
-/// How long each takes.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_secs(1);
 
 /// Bits a second of one TCP connection.
@@ -26,7 +26,7 @@ fn stream(from: Place, to: Place) -> f64 {
     report["sum_received"]["bits_per_second"].as_f64().unwrap()
 }
 
-/// Small datagrams a second that are sent and come back, one after the other.
+/// Small datagrams a second that are sent and returned, one after the other.
 fn round_trips(from: Place, to: Place) -> f64 {
     let server = Echo::telling(to, 0).unwrap();
     let asker = Asker::open(from, 0, server.address()).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use bpf_tests::fabric::{Fabric, Place, Pod, counters, source_check};
 use ipam::Family;
 use serde_json::Value;
 
-/// The time that something of ours may be away before it is repaired.
+/// The time that an object of ours may be missing before it is repaired.
 pub(crate) const HEAL: Duration = Duration::from_secs(1);
-/// The same for the contents of maps.
+/// The time that contents of maps may be wrong before they are repaired.
 pub(crate) const HEAL_MAPS: Duration = Duration::from_secs(10);
-/// The time that a change that was asked for may take.
+/// The time that a requested change may take.
 pub(crate) const CHANGE: Duration = Duration::from_secs(5);
 
 /// One end of a flow, for both families.
@@ -39,7 +39,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// One exchange, which must succeed, and the packets of which must leave the node by these ENIs.
+/// Makes one exchange, which must succeed, and whose packets must leave the node by these ENIs.
 #[track_caller]
 pub(crate) fn carry(from: Place, to: Place, protocol: Protocol, fabric: &Fabric, enis: &[u8]) {
     source_check::forget_flows(&fabric.vpc.router).unwrap();
@@ -59,7 +59,8 @@ pub(crate) fn carry(from: Place, to: Place, protocol: Protocol, fabric: &Fabric,
     );
 }
 
-/// Every protocol in both families, which must leave the node by these ENIs.
+/// Makes an exchange of every protocol in both families, whose packets must leave the node by these
+/// ENIs.
 #[track_caller]
 pub(crate) fn carry_all(fabric: &Fabric, from: End, to: End, enis: &[u8]) {
     for family in Family::ALL {
@@ -75,7 +76,7 @@ pub(crate) fn carry_all(fabric: &Fabric, from: End, to: End, enis: &[u8]) {
     }
 }
 
-/// Waits until a look succeeds.
+/// Waits until a check succeeds.
 #[track_caller]
 pub(crate) fn within<T>(
     deadline: Duration,
@@ -88,11 +89,11 @@ pub(crate) fn within<T>(
     }
 }
 
-/// Waits until the node has carried no packet for a while: no delayed acknowledgement, no
-/// retransmission is to come.
+/// Waits until the node has carried no packet for a while, so that no delayed acknowledgement or
+/// retransmission is due.
 #[track_caller]
 pub(crate) fn within_quiet(deadline: Duration, fabric: &Fabric) {
-    /// Beyond the longest delay of an acknowledgement (`TCP_DELACK_MAX` in include/net/tcp.h), twice.
+    /// Twice the longest delay of an acknowledgement (`TCP_DELACK_MAX` in include/net/tcp.h).
     const QUIET: Duration = Duration::from_millis(500);
     let mut last = (String::new(), Instant::now());
     within(deadline, "a quiet node", || {
@@ -104,7 +105,7 @@ pub(crate) fn within_quiet(deadline: Duration, fabric: &Fabric) {
     });
 }
 
-/// Waits until a look succeeds, and returns how long that took.
+/// Waits until a check succeeds, and returns the duration.
 #[track_caller]
 pub(crate) fn within_counted(
     deadline: Duration,
@@ -154,7 +155,7 @@ pub(crate) fn count(fabric: &Fabric, program: &str, outcome: &str) -> u64 {
     counters.get(&name).copied().unwrap_or_default()
 }
 
-/// Nothing of ours is missing, and nothing is there that should not be.
+/// Checks that no object of ours is missing or superfluous.
 pub(crate) fn nothing_differs(fabric: &Fabric) -> anyhow::Result<()> {
     let objects = fabric.agent.ask("GET", "/v1/routes", None)?;
     let list = objects.as_array().into_iter().flatten();

@@ -4,7 +4,7 @@ use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
 
-/// Who answers when a ping is sent with a TTL; `None` when it arrives.
+/// Output of ping with an answer to an expired TTL; `None` when the ping arrives.
 fn answers(from: Place, to: Place, ttl: u32) -> Option<String> {
     let ttl = ttl.to_string();
     match ping(from, to.address, &["-t", &ttl]) {
@@ -37,7 +37,7 @@ fn check(from: Place, to: Place, ttl: u32, hop: Option<&str>) {
 /// The peer's subnet.
 const PEER_SUBNET: u8 = 200;
 
-/// How the router's address begins, as it answers towards a subnet.
+/// Prefix of the router's address in its answers towards a subnet.
 fn router_hop(family: Family, subnet: u8) -> String {
     match family {
         Family::V4 => format!("10.0.{subnet}.1"),
@@ -65,7 +65,7 @@ fn every_hop_counts_and_answers() {
             check(peer, pod, 1, Some(&router_hop(family, PEER_SUBNET)));
             check(peer, pod, 2, Some(&node_hop));
             check(peer, pod, 3, None);
-            // The node is one hop away, and the other way round.
+            // The node is one hop from the pod, and the pod one hop from the node.
             check(pod, node, 1, None);
             check(node, pod, 1, None);
             // Pod, node, pod: on the same ENI and on the other one.

@@ -1,5 +1,5 @@
-//! Pods whose packets somebody shapes or looks at on their way through the host's stack: theirs take
-//! it, in both directions, and nobody else's do.
+//! Pods with a qdisc or a foreign program in the host's stack: their packets take the stack in both
+//! directions, and those of other pods do not.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Hook, Position};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::masq::{internet, scene, translated};
 use crate::support::{CHANGE, End, OUTSIDE, PEER, carry_all, count, get, within};
 
-/// A shaper that lets through whatever a test sends.
+/// A shaper with a higher rate than any test needs.
 const SHAPER: &str = "tbf rate 1gbit burst 1mb latency 100ms";
 
 fn with_service_nat(service_nat: &str) -> Value {
     json!({"services": {"nat": service_nat}})
 }
 
-/// What the status says of a pod's endpoint.
+/// Note of the status on a pod's endpoint.
 fn note(fabric: &Fabric, pod: &Pod) -> Option<String> {
     let status = get(fabric, "/v1/status");
     let device = pod.host_device();
@@ -45,7 +45,7 @@ fn wait_until_it_does_not(fabric: &Fabric, pod: &Pod) {
     });
 }
 
-/// A limit of one pod is no fault of the node.
+/// Expects that the node is ready, as a limit of one pod is no fault of the node.
 #[track_caller]
 fn is_ready_and_says(fabric: &Fabric, note: &str) {
     let output = fabric.agent.cli(&fabric.node, &["status"]).unwrap();
@@ -67,7 +67,7 @@ fn shaped(fabric: &Fabric, device: &str) -> u64 {
     qdiscs[0]["packets"].as_u64().unwrap()
 }
 
-/// What was redirected of and for pods.
+/// Number of packets that were redirected from and to pods.
 fn redirected(fabric: &Fabric) -> u64 {
     [
         ("from_endpoint", &["local", "eni", "translated"][..]),
@@ -79,7 +79,7 @@ fn redirected(fabric: &Fabric) -> u64 {
     .sum()
 }
 
-/// Everything a pod can say, and the other way round.
+/// Makes exchanges of all kinds from a pod, and in the other direction.
 fn talk(fabric: &Fabric, pod: &Pod, other: &Pod, eni: u8) {
     translated(fabric, pod, eni);
     for there in [PEER, OUTSIDE] {
@@ -90,7 +90,7 @@ fn talk(fabric: &Fabric, pod: &Pod, other: &Pod, eni: u8) {
     carry_all(fabric, End::Pod(other), End::Pod(pod), &[]);
 }
 
-/// A connection and a client of UDP at one server, which go on whatever way their packets take.
+/// A connection and a UDP client at one server, which continue on every path.
 struct Open {
     session: Session,
     asker: Asker,
@@ -169,8 +169,8 @@ fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
     }
 }
 
-/// A program behind ours at the ingress and any at the egress miss what we redirect, and so nothing
-/// is: what they drop is dropped.
+/// A program after ours at the ingress, and any at the egress, misses redirected packets. So none
+/// are redirected, and packets that it drops are dropped.
 #[test]
 fn what_a_program_of_somebody_else_drops_is_dropped() {
     let (fabric, [pod, other]) = scene(with_service_nat("off"));
@@ -184,7 +184,7 @@ fn what_a_program_of_somebody_else_drops_is_dropped() {
         program
             .attach_tcx_at(&fabric.node, (&device, hook), Position::Last)
             .unwrap();
-        // The kernel tells nobody of such a program: the agent looks by itself.
+        // The kernel sends no event for such a program: the agent finds it by itself.
         wait_until_it_takes_the_stack(&fabric, &pod, side);
         for family in Family::ALL {
             let runs = program.runs().unwrap();

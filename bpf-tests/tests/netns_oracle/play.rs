@@ -1,4 +1,4 @@
-//! Playing a sequence on a stage, packet by packet.
+//! Plays a sequence on a stage, packet by packet.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use crate::numbers::Connections;
 use crate::sequence::{Body, Outcome, Ports, Step, Way};
 use crate::stage::{End, Net, Stage};
 
-/// The flow of the marks: a packet of it, sent behind another one, comes out behind whatever the
-/// other one gives rise to.
+/// The flow of the marks: a mark that follows another packet comes out after everything that the
+/// packet causes.
 const MARKS: Ports = Ports {
     pod: 65_001,
     remote: 9,
@@ -22,7 +22,7 @@ const MARKS: Ports = Ports {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Played {
     pub(crate) outcome: Outcome,
-    /// What came to the other side, or back to the sender.
+    /// Frames that reached the other side, or came back to the sender.
     pub(crate) frames: Vec<Frame>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Player<'a> {
     /// The port that the outside sees, by protocol and the pod's view.
     mappings: BTreeMap<(u8, u16, u16), u16>,
     pub(crate) connections: Connections,
-    /// What came of the steps with a label, as their receivers had it.
+    /// Packets of the steps with a label, as their receivers got them.
     pub(crate) labelled: BTreeMap<String, (Vec<u8>, Flow)>,
     marks: u32,
     ids: u16,
@@ -44,10 +44,10 @@ pub(crate) type Flow = (u8, Ports);
 
 /// A packet ready to be sent.
 pub(crate) struct Prepared {
-    /// The packet, or its pieces.
+    /// The packet, or its fragments.
     pub(crate) packets: Vec<Frame>,
     pub(crate) flow: Flow,
-    /// Whole transport part of what an error quotes.
+    /// Whole transport part of the packet that an error quotes.
     pub(crate) original: Option<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// Plays a step and says what became of it; `None` where the family has no such packet.
+    /// Plays a step and returns its result; `None` if the family has no such packet.
     pub(crate) fn play(&mut self, step: &Step) -> Result<Option<Played>> {
         let Some(prepared) = self.prepare(step)? else {
             return Ok(None);
@@ -127,12 +127,12 @@ impl<'a> Player<'a> {
         let frames = if far.is_empty() { near } else { far };
         let original = prepared.original.as_deref();
         let mut frames = canonical(&frames, mapping.as_ref(), original, is_from_node)?;
-        // conntrack sends pieces in order, in whichever they came.
+        // conntrack sends fragments in order, whatever their order of arrival.
         frames.sort_unstable();
         Ok(Played { outcome, frames })
     }
 
-    /// Notes the port that the outside sees; a flow keeps its own.
+    /// Records the port that the outside sees; a flow must keep its port.
     fn learn(&mut self, protocol: u8, ports: Ports, port: u16) -> Result<()> {
         let key = (protocol, ports.pod, ports.remote);
         let known = *self.mappings.entry(key).or_insert(port);
@@ -150,20 +150,20 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// The port that stands for the pod's in what comes from the outside.
+    /// The port that replaces the pod's in packets from the outside.
     pub(crate) fn outside_port(&self, protocol: u8, ports: Ports) -> u16 {
         let key = (protocol, ports.pod, ports.remote);
         self.mappings.get(&key).copied().unwrap_or(ports.pod)
     }
 
-    /// Waits until everything that the last packet gave rise to has come to both ends.
+    /// Waits until everything that the last packet caused has reached both ends.
     fn fence(&mut self, from: End, to: End) -> Result<(Vec<Frame>, Vec<Frame>)> {
         let far = self.mark(from)?;
         let near = self.mark(to)?;
         Ok((far, near))
     }
 
-    /// Sends a mark from one end, and returns what came to the other one before it.
+    /// Sends a mark from one end, and returns the frames that reached the other one before it.
     fn mark(&mut self, from: End) -> Result<Vec<Frame>> {
         self.marks += 1;
         let text = format!("towpath mark {:08}", self.marks);

@@ -1,4 +1,4 @@
-//! What STUN clients find out about the translation: by RFC 5780 (coturn) and by RFC 3489.
+//! Results of STUN clients for the translation: by RFC 5780 (coturn) and by RFC 3489.
 
 use std::net::{IpAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ use datapath_common::config::PortSlice;
 use crate::ours::{self, Attached};
 use crate::stage::{ENI_MAC, NETS, Net, POD_MAC, Stage, VETH_MAC, text};
 
-/// The time that the server may take to come up.
+/// The time that the server may take to start.
 const START: Duration = Duration::from_secs(20);
 
-/// A STUN server with two addresses, as RFC 5780 asks for. It ends with this value.
+/// A STUN server with two addresses, as RFC 5780 requires. It ends with this value.
 struct Server {
     child: Child,
     _folder: tempfile::TempDir,
@@ -78,8 +78,8 @@ fn second(net: &Net) -> Result<Second> {
     })
 }
 
-/// Gives the pod and the world stacks of their own, with two addresses each, and has our programs
-/// translate between them.
+/// Gives the pod and the world stacks of their own, with two addresses each, between which our
+/// programs translate.
 fn populated(net: &Net) -> Result<(Stage, Attached, Server)> {
     let stage = Stage::new()?;
     let more = second(net)?;
@@ -145,7 +145,7 @@ fn client(stage: &Stage, line: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What coturn's client says of the mapping, and the addresses that it was seen with.
+/// Verdict of coturn's client on the mapping, and the client's addresses as the server saw them.
 fn mapping(stage: &Stage, net: &Net, port: u16) -> (String, Vec<String>) {
     let line = format!(
         "turnutils_natdiscovery -m -L {} -l {port} {}",
@@ -187,7 +187,7 @@ fn a_free_port_is_kept_and_one_below_ours_is_changed_to_one() {
     }
 }
 
-/// Mapping is per destination, and shows to be so where a port is taken towards one of them.
+/// Mapping is per destination, which shows where a port is taken towards one of them.
 #[test]
 fn a_port_that_is_taken_towards_one_destination_is_changed_there_alone() {
     for net in &NETS {

@@ -1,6 +1,7 @@
-//! Gateways whose MACs are known: what is sent to one begins with them, and the kernel is not asked.
+//! Gateways with a known MAC: packets to one begin with it, without a neighbour look-up of the
+//! kernel.
 //!
-//! Of what the kernel is asked for, a test run shows the MACs that the pod's packet had.
+//! If the kernel does the look-up, a test run shows the MACs that the pod's packet had.
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::{Input, Programs, REDIRECT};
@@ -13,7 +14,7 @@ use crate::world::*;
 
 /// The gateway's MAC.
 const GATEWAY: Mac = [0x0a, 7, 7, 7, 7, 1];
-/// What is known of pod A's.
+/// Entry of pod A's gateway.
 const KNOWN: GatewayEntry = GatewayEntry {
     until: u64::MAX,
     ifindex: ENI_1.ifindex,
@@ -24,7 +25,7 @@ fn know(programs: &Programs, net: &Net, entry: GatewayEntry) {
     know_gateway(programs, (1, net.a.is_ipv4()), &entry).unwrap();
 }
 
-/// Has pod A send.
+/// Sends a packet of pod A, and returns the resulting frame.
 fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
     let input = Input {
         frame: frame.bytes(),
@@ -38,8 +39,9 @@ fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
     output.frame
 }
 
-/// What pod A sends by ENI 1, translated and not, and how it looks there but for the MACs. Each twice: the first
-/// one has the cache's entry made, the next one finds it.
+/// Packets that pod A sends by ENI 1, translated and not, each with the frame that leaves, except
+/// for its MACs. There are two of each: the first one makes the cache's entry, the next one finds
+/// it.
 fn leaving(net: &Net) -> Vec<(Frame, Frame)> {
     let mut frames = Vec::new();
     for (destination, source) in [(net.outside, net.snat[1]), (net.peer, net.a)] {
@@ -63,7 +65,7 @@ fn a_packet_begins_with_the_macs_that_are_known() {
             let left = left.macs(ENI_1.mac, GATEWAY).bytes();
             assert_eq!(send(&mut programs, &sent), left, "{sent:?}");
         }
-        // The first of what is no connection has no entry, which its second one gets.
+        // The first packet without a connection has no cache entry; the second one gets it.
         let sent = from_a(&net, net.outside, Body::Udp(10)).ports(50_000, 53);
         let left = sent.clone().from(net.snat[1], 50_000).hop_limit(63);
         assert_eq!(send(&mut programs, &sent), left.clone().bytes());

@@ -1,4 +1,4 @@
-//! The frames of flows, and what can be read off them.
+//! The frames of flows, and functions to read them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(crate) enum Family {
 impl Family {
     pub(crate) const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The flows' map, and the map of those that did not get their first candidate.
+    /// The flows' map, and the map of flows that did not get their first candidate.
     pub(crate) fn maps(self) -> (&'static str, &'static str) {
         match self {
             Self::V4 => (map::FLOWS_V4, map::MOVED_V4),
@@ -27,7 +27,7 @@ impl Family {
         }
     }
 
-    /// The same for the agent.
+    /// The family in the agent's terms.
     pub(crate) fn intent(self) -> ipam::Family {
         match self {
             Self::V4 => ipam::Family::V4,
@@ -35,7 +35,7 @@ impl Family {
         }
     }
 
-    /// The key of a flow that has a port.
+    /// The key of a flow with this port.
     pub(crate) fn key(self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
         let remote = Addr::from(self.remote(tuple.remote));
         FlowKey::new(0, protocol, remote, tuple.remote_port.to_be(), port.to_be())
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    /// What the node translates to.
+    /// Translation address of the node.
     pub(crate) fn node(self) -> IpAddr {
         match self {
             Self::V4 => Ipv4Addr::new(10, 0, 0, 5).into(),
@@ -74,7 +74,7 @@ impl Family {
     }
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Syn,
@@ -100,8 +100,8 @@ impl Kind {
     }
 }
 
-/// A frame with one packet of a flow. Of an echo, the side that is no pod's has port 0, and the
-/// other's port is the id.
+/// A frame with one packet of a flow. In an echo, the remote side has port 0, and the pod's port is
+/// the id.
 pub(crate) fn frame(
     macs: ([u8; 6], [u8; 6]),
     (source, destination): (IpAddr, IpAddr),
@@ -170,7 +170,7 @@ pub(crate) fn unreachable(
     bytes
 }
 
-/// An echo request where the source has the id, else a reply.
+/// An echo request if the source has the id, otherwise a reply.
 fn echo(
     builder: PacketBuilderStep<IpHeaders>,
     is_v4: bool,

@@ -1,4 +1,4 @@
-//! The node: loaded programs in a namespace of the test's own, and the maps behind them.
+//! The node: loaded programs in a namespace of the test's own, and their maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::frames::Family;
 use crate::loaded::{self, Lease};
 use crate::world::{Driver, ENI, MTU, POD_MAC, PODS, Tuple, mac, veth};
 
-/// So many seconds in jiffies.
+/// A number of seconds in jiffies.
 fn jiffies(seconds: u64) -> u64 {
     seconds * u64::from(loader::bpf::jiffies_per_second().unwrap())
 }
@@ -42,13 +42,13 @@ fn endpoint(ifindex: u32) -> AddressEntry {
 /// The node.
 pub(crate) struct Node {
     pub(crate) loaded: Lease,
-    /// What was counted before this node.
+    /// Counts before this node.
     before: NatCounters,
     counted: BTreeMap<u32, Counter>,
     pub(crate) family: Family,
     pub(crate) driver: Driver,
     pub(crate) reaper: Reaper,
-    /// What sweeps are told.
+    /// Surroundings for sweeps.
     pub(crate) around: Surroundings,
     pods: usize,
 }
@@ -59,7 +59,7 @@ impl Node {
         Self::with_pods(family, settings, PODS, 0)
     }
 
-    /// The same with so many pods, each of which has this share of a destination's reserve.
+    /// A node with a number of pods, each of which has this share of a destination's reserve.
     pub(crate) fn with_pods(
         family: Family,
         settings: &DatapathSettings,
@@ -141,7 +141,7 @@ impl Node {
         quota.map_or(0, |quota| quota.flows)
     }
 
-    /// A count of what translation did on this node, over all CPUs.
+    /// A count of translation on this node, over all CPUs.
     pub(crate) fn stat(&self, stat: NatStat) -> u64 {
         let family = self.family.intent();
         let now = self.loaded.sweeper.tables.counters().unwrap();
@@ -159,13 +159,13 @@ impl Node {
         packets(&counters) - packets(&self.counted)
     }
 
-    /// The key of a flow with one of our ports.
+    /// The key of a flow with a port for translation.
     pub(crate) fn key(&self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
         self.family.key(tuple, port, protocol)
     }
 
-    /// Makes every flow look as if it had last moved so many seconds earlier; what the reaper is to
-    /// be told of each.
+    /// Moves the last packet of every flow back by a number of seconds, and returns the flows for
+    /// the reaper.
     pub(crate) fn age(&self, seconds: u64) -> Vec<(FlowKey, u64)> {
         let flows = self.flows();
         let entries = flows.entries().unwrap();
@@ -178,7 +178,7 @@ impl Node {
         aged.collect()
     }
 
-    /// Makes a flow look as if it had last moved so many seconds ago.
+    /// Makes a flow idle for a number of seconds.
     #[track_caller]
     pub(crate) fn set_idle(&self, key: &FlowKey, seconds: u64) {
         let mut flow = self.flows().get(key).unwrap().unwrap();
@@ -186,7 +186,7 @@ impl Node {
         self.flows().put(key, &flow).unwrap();
     }
 
-    /// Makes a flow from the outside look as if it had last moved so many seconds ago.
+    /// Makes a flow from the outside idle for a number of seconds.
     #[track_caller]
     pub(crate) fn set_inbound_idle(&self, tuple: &PodTuple, seconds: u64) {
         let mut note = self.inbound().get(tuple).unwrap().unwrap();
@@ -199,12 +199,12 @@ impl Node {
         self.loaded.sweeper.tables.now().unwrap()
     }
 
-    /// Sweeps as the agent does, with the endpoints that there are.
+    /// Sweeps as the agent does, with the present endpoints.
     pub(crate) fn sweep(&mut self, is_pressed: bool) -> Sweep {
         self.loaded.sweeper.sweep(&self.around, is_pressed).unwrap()
     }
 
-    /// Takes a pod away, as the agent does.
+    /// Removes a pod, as the agent does.
     pub(crate) fn remove_pod(&mut self, pod: usize) {
         let addresses: Table<Addr, AddressEntry> = self.table(map::ADDRESSES);
         addresses.remove(&Addr::from(self.family.pod(pod))).unwrap();
@@ -231,21 +231,21 @@ impl Node {
         )
     }
 
-    /// When a flow last moved, in jiffies.
+    /// Time of a flow's last packet, in jiffies.
     #[track_caller]
     pub(crate) fn last_seen(&self, key: &FlowKey) -> u64 {
         self.flows().get(key).unwrap().unwrap().last_seen
     }
 
-    /// Removes flows, whenever they last moved.
+    /// Removes flows, whatever the time of their last packet.
     pub(crate) fn remove(&self, keys: &[FlowKey]) -> u32 {
         let always = datapath_common::abi::ReapFlow::ALWAYS;
         let items: Vec<_> = keys.iter().map(|key| (*key, always)).collect();
         self.reaper.flows(&items).unwrap()
     }
 
-    /// Everything that must hold between the maps while nothing runs: each flow holds one port, is
-    /// found by its pod and counted for it, and nothing else is.
+    /// Checks the invariants between the maps while nothing runs: each flow holds one port, is
+    /// found by its pod and counted for it, and there are no other entries.
     #[track_caller]
     pub(crate) fn check(&self) {
         let flows = self.flows().entries().unwrap();

@@ -1,4 +1,4 @@
-//! One client that asks, and everything that has to be right about its answers.
+//! One client's requests, and all checks of the answers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,25 +11,25 @@ use crate::scene::{Scene, Site};
 
 /// Bytes of a stream, each way: many windows.
 const BULK: usize = 1 << 20;
-/// Bytes of a datagram that no link takes whole, so that it is fragmented.
+/// Bytes of a datagram that must be fragmented on every link.
 const LARGE: usize = 4000;
-/// Bytes of a small one.
+/// Bytes of a small datagram.
 const SMALL: usize = 7;
-/// Exchanges beside those.
+/// Exchanges in addition to those.
 const EXCHANGES: usize = 3;
 
-/// Whom a server has to see.
+/// Source that a server must see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// The client, by its own address and port.
     Client,
-    /// The node, by an address of its own, which netfilter chooses.
+    /// The node, by one of its addresses, which netfilter chooses.
     Node,
-    /// This address: a translation of ours.
+    /// This address: our translation.
     Address(IpAddr),
 }
 
-/// A client that asks an address and port, and the server that has to answer.
+/// A client that sends to an address and port, and the server that must answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) client: Site,
@@ -43,7 +43,7 @@ impl Asked {
         Family::of(self.to.ip())
     }
 
-    /// What is asked, for a message.
+    /// Description of the request for a message.
     pub(crate) fn label(&self, transport: Transport) -> String {
         format!(
             "{} from {:?} to {}, which {:?} serves",
@@ -54,7 +54,7 @@ impl Asked {
         )
     }
 
-    /// Opens a connection, and sees that the right server has the right client.
+    /// Opens a connection, and checks that the right server has the right client.
     pub(crate) fn open(&self, scene: &Scene) -> Result<Session> {
         let session = Session::open(
             scene.place(self.client, self.family())?,
@@ -65,7 +65,7 @@ impl Asked {
         Ok(session)
     }
 
-    /// Has the client ask and the server answer, in small and in large.
+    /// Exchanges small and large data between client and server.
     pub(crate) fn carry(&self, scene: &Scene, transport: Transport) -> Result<()> {
         let label = || self.label(transport);
         match transport {
@@ -89,7 +89,7 @@ impl Asked {
         }
     }
 
-    /// Whether the server that answered is the right one, and saw whom it has to.
+    /// Checks that the right server answered, and that it saw the right source.
     fn check(&self, scene: &Scene, own: SocketAddr, seen: SocketAddr) -> Result<()> {
         let family = self.family();
         match self.source {

@@ -1,4 +1,4 @@
-//! The cases: who asks for what, and who has to answer.
+//! The cases: clients, targets, and the servers that must answer.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use crate::asked::{Asked, Source};
 use crate::model::{Policy, SERVICE_PORT, Transport};
 use crate::scene::{Scene, Site, Which, host_port, load_balancer};
 
-/// The pods that ask: one of each ENI.
+/// The pods that are clients: one of each ENI.
 pub(crate) const CLIENTS: [Site; 2] = [Site::Pod(0, 0), Site::Pod(1, 0)];
-/// Who asks from beyond the node.
+/// Clients beyond the node.
 const STRANGERS: [Site; 2] = [Site::Peer, Site::Outside];
 
-/// Where a pod's question to a `ClusterIP` ends.
+/// Server behind a `ClusterIP` for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Backend {
     SameEni,
@@ -26,7 +26,7 @@ pub(crate) enum Backend {
     External,
 }
 
-/// Where a question from beyond the node ends.
+/// Server for a client beyond the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Behind {
     /// A pod of this ENI.
@@ -35,7 +35,7 @@ pub(crate) enum Behind {
     Host,
 }
 
-/// A case that is a client's question, or several.
+/// A case of one client's request, or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Case {
     ClusterIp(Backend),
@@ -45,7 +45,7 @@ pub(crate) enum Case {
     NodePortLocal(u8, Behind),
     /// At an ENI, for a pod of an ENI.
     HostPort(u8, u8),
-    /// A load balancer that keeps the client's address and asks a pod of this ENI itself.
+    /// A load balancer that keeps the client's address and sends to a pod of this ENI directly.
     LoadBalancer(u8),
     NodeToClusterIp(Behind),
     NodeToExternalBackend,
@@ -56,7 +56,7 @@ pub(crate) enum Case {
     ClusterDns,
     Identity,
     Metadata,
-    /// The same where the policy keeps pods' addresses.
+    /// The metadata service, where the policy keeps pods' addresses.
     MetadataOwn,
     /// No service: between pods, with the VPC, with the Internet, from outside.
     Direct,
@@ -102,7 +102,7 @@ impl Case {
         Self::Identity,
     ];
 
-    /// Those that are not about services, under the same rules.
+    /// Cases without services, under the same rules.
     pub(crate) const BESIDE: [Self; 2] = [Self::Metadata, Self::Direct];
 
     pub(crate) fn name(self) -> String {
@@ -148,7 +148,7 @@ impl Case {
         }
     }
 
-    /// Why a case says nothing of a transport.
+    /// Reason for which a case does not cover a transport.
     pub(crate) fn without(self, transport: Transport) -> Option<&'static str> {
         match (self, transport) {
             (Self::Identity | Self::Metadata | Self::MetadataOwn, Transport::Udp) => {
@@ -158,7 +158,7 @@ impl Case {
         }
     }
 
-    /// The questions.
+    /// The requests.
     pub(crate) fn asked(self, scene: &Scene, family: Family) -> Result<Vec<Asked>> {
         let asker = Asker { scene, family };
         match self {
@@ -173,7 +173,7 @@ impl Case {
             }
             Self::NodeToClusterIp(behind) => {
                 let server = pod_behind(behind);
-                // A backend that asks for itself is masqueraded.
+                // A backend that is its own client is masqueraded.
                 let source = match behind {
                     Behind::Host => Source::Node,
                     Behind::Eni(_) | Behind::OtherNode => Source::Client,
@@ -209,7 +209,7 @@ impl Case {
     }
 }
 
-/// The server behind a question from beyond the node, or from the node.
+/// The server for a client beyond the node, or on the node itself.
 fn pod_behind(behind: Behind) -> Site {
     match behind {
         Behind::Eni(eni) => Site::Pod(eni, 1),
@@ -218,7 +218,7 @@ fn pod_behind(behind: Behind) -> Site {
     }
 }
 
-/// The same question of several clients.
+/// One request of several clients.
 fn all(clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<Asked> {
     let asked = clients.iter().map(|client| Asked {
         client: *client,
@@ -229,7 +229,7 @@ fn all(clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<As
     asked.collect()
 }
 
-/// Puts questions of one family together.
+/// Builds the requests of one family.
 struct Asker<'a> {
     scene: &'a Scene,
     family: Family,
@@ -268,7 +268,7 @@ impl Asker<'_> {
         let service = self.scene.service(Which::Of(server), policy, self.family)?;
         let address = self.scene.node_address(eni, self.family)?;
         let to = SocketAddr::new(address, service.node_port());
-        // What netfilter delivers to the node's own sockets never meets its masquerade.
+        // Packets that netfilter delivers to the node's own sockets never reach its masquerade.
         let source = match (policy, behind) {
             (Policy::Cluster, Behind::Eni(_) | Behind::OtherNode) => Source::Node,
             (Policy::Cluster, Behind::Host) | (Policy::Local, _) => Source::Client,
@@ -281,7 +281,7 @@ impl Asker<'_> {
         Ok(all(&STRANGERS, to, Site::Pod(of, 1), Source::Client))
     }
 
-    /// Pods ask their own node, by the address of each ENI.
+    /// Pods use their own node's port, by the address of each ENI.
     fn own_node_port(&self, policy: Policy) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for at in [0, 1] {

@@ -1,4 +1,4 @@
-//! What a node serves as rules of iptables: kube-proxy's as its 1.20 writes them, the portmap
+//! Services of a node as rules of iptables: kube-proxy's as version 1.20 writes them, the portmap
 //! plugin's, and the node-local DNS cache's.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::model::{
     BACKEND_PORT, DNS_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport, host,
 };
 
-/// Which of iptables' two ways into the kernel.
+/// Backend of iptables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tool {
     Legacy,
@@ -30,7 +30,7 @@ impl Tool {
         }
     }
 
-    /// Adds rules to those that are there.
+    /// Adds rules to the existing ones.
     pub(crate) fn apply(self, netns: &Netns, family: Family, rules: &str) -> Result<()> {
         let mut restore = netns.command(self.restore(family));
         command::run_with_input(restore.args(["--noflush", "--wait"]), rules)?;
@@ -79,7 +79,7 @@ fn chain(kind: &str, service: &Service, transport: Transport) -> String {
     format!("KUBE-{kind}-{}-{}", service.number, transport.name())
 }
 
-/// Jumps to the n-th of several with the same chance for each: the last takes the rest.
+/// Jumps to one of several chains with equal probability: the last one takes the rest.
 fn balance(table: &mut Table, from: &str, to: &[String]) {
     for (index, target) in to.iter().enumerate() {
         let left = to.len() - index;
@@ -136,7 +136,7 @@ pub(crate) fn kube_proxy(served: &Served) -> String {
     ] {
         filter.rule("KUBE-FORWARD", rule);
     }
-    // What the kubelet has beside kube-proxy's.
+    // Rules of the kubelet.
     for from in ["INPUT", "OUTPUT"] {
         filter.rule(from, "-m mark --mark 0x8000/0x8000 -j DROP");
     }
@@ -289,7 +289,7 @@ pub(crate) fn portmap(served: &Served) -> String {
     nat.text()
 }
 
-/// What the node-local DNS cache writes: its traffic is not tracked.
+/// Rules of the node-local DNS cache: its traffic is not tracked.
 pub(crate) fn local_dns(served: &Served) -> String {
     let (mut raw, mut filter) = (Table::new("raw"), Table::new("filter"));
     for address in &served.local_dns {
@@ -305,7 +305,7 @@ pub(crate) fn local_dns(served: &Served) -> String {
     raw.text() + &filter.text()
 }
 
-/// What matches the packets to, and those from, the DNS of an address.
+/// Matches for the packets to, and for those from, the DNS of an address.
 fn ends(address: IpAddr, transport: Transport) -> [String; 2] {
     let protocol = transport.name();
     [("d", "dport"), ("s", "sport")].map(|(address_flag, port_flag)| {

@@ -1,5 +1,5 @@
 //! Connections of every case that stay open while the agent is killed, while its programs are
-//! replaced, and while it looks for idle flows. Then both sides speak, the server first.
+//! replaced, and while it removes idle flows. Then both sides send, the server first.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::cases::Case;
 use crate::model::Transport;
 use crate::scene::Scene;
 
-/// A connection that is open, or why it is not.
+/// An open connection, or the error of opening it.
 type Opened = (Case, Family, Asked, Result<Session>);
 
 /// The connections of all cases.
@@ -38,7 +38,7 @@ impl Lasting {
         Ok(Self(open))
     }
 
-    /// Both sides of a case's connections speak, the server first.
+    /// Makes both sides of a case's connections send, the server first.
     pub(crate) fn speak(&mut self, scene: &Scene, case: Case, family: Family) -> Result<()> {
         let mut spoken = 0;
         let wanted = |(c, f, ..): &&mut Opened| (*c, *f) == (case, family);
@@ -71,30 +71,30 @@ fn programs(fabric: &Fabric) -> Result<Vec<Vec<u32>>> {
         .collect()
 }
 
-/// What a node's connections have to outlive.
+/// Event that a node's connections must outlive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The agent is killed, and starts again.
     Kill,
     /// The agent is replaced in order, and its programs with it.
     Replacement,
-    /// The agent looks for flows that have been idle for longer than connection tracking would keep
-    /// new ones now. It still has these, so they have to stay.
+    /// The agent looks for flows that have been idle for longer than connection tracking would now
+    /// keep new ones. It still has these, so that they must stay.
     Idle,
 }
 
-/// The time that connection tracking keeps an open connection (`net.netfilter`), and by default, in
+/// The setting for the time that connection tracking keeps an open connection, and its default in
 /// seconds (`nf_conntrack_proto_tcp.c`).
 const ESTABLISHED: &str = "netfilter/nf_conntrack_tcp_timeout_established";
 const DEFAULT: &str = "432000";
-/// What is asked for meanwhile, in seconds, and by how much it has to be exceeded: when a packet came
-/// is known to a second.
+/// Value during the test, in seconds, and the margin beyond it: the time of a packet is known to a
+/// second.
 const SHORT: u64 = 10;
 const MARGIN: u64 = 2;
-/// An acknowledgement may come so late (`TCP_DELACK_MAX` is 200 ms), and would shorten what connection
-/// tracking has.
+/// A delayed acknowledgement may come until then (`TCP_DELACK_MAX` is 200 ms), and would shorten
+/// connection tracking's timeout.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long may pass until the agent has looked.
+/// Deadline for the agent's check of idle flows.
 const LOOKED: Duration = Duration::from_mins(1);
 
 impl Event {
