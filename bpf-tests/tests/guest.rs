@@ -1,6 +1,6 @@
-//! What the machine's own kernel may lack and the kernels of the matrix have: SCTP between real
-//! sockets, and locked memory that counts maps. `cargo xtask test vm` runs this program, and no other
-//! suite does; on a kernel without SCTP it fails.
+//! Tests of features that the machine's own kernel may lack and the kernels of the matrix have.
+//! They are SCTP between real sockets, and locked memory that includes maps. `cargo xtask test vm`
+//! runs this program, and no other suite does; on a kernel without SCTP it fails.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,8 +33,8 @@ const BULK: usize = 100_000;
 /// The time that an emulated machine may take for a packet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A node with a world, and a pod on each of its ENIs. Pods and the server have no device that
-/// would be trusted to add checksums: senders calculate them, receivers verify them.
+/// A node with a world, and a pod on each of its ENIs. No device of pods and the server offloads
+/// checksums: senders calculate them, receivers verify them.
 fn scene() -> (Fabric, [Arc<Pod>; 2]) {
     let mut fabric = Fabric::ready(&Spec::with_world(json!({}))).unwrap();
     let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
@@ -76,7 +76,7 @@ fn seen(fabric: &Fabric, family: Family) -> Vec<IpAddr> {
     world.seen(Site::Internet, family, SCTP).unwrap()
 }
 
-/// An SCTP packet with a checksum that is none.
+/// An SCTP packet with a wrong checksum.
 fn damaged(from: IpAddr, to: SocketAddr) -> Vec<u8> {
     let mut data = Vec::new();
     for port in [KEPT, to.port()] {
@@ -86,7 +86,8 @@ fn damaged(from: IpAddr, to: SocketAddr) -> Vec<u8> {
     of_protocol(from, to.ip(), SCTP, &data).unwrap()
 }
 
-/// An association from a pod: data both ways, its own port, its ENI's address, right checksums.
+/// Checks an association from a pod: data both ways, its own port, its ENI's address, right
+/// checksums.
 fn passes(fabric: &Fabric, from: Place, eni: u8, server: &Echo) {
     let family = Family::of(from.address);
     let to = server_of(fabric, family);
@@ -100,7 +101,7 @@ fn passes(fabric: &Fabric, from: Place, eni: u8, server: &Echo) {
     session.bulk(BULK).unwrap();
     assert_eq!(seen(fabric, family), [translated]);
     assert_eq!(wrong(), before, "wrong checksums");
-    // One that is wrong is told, or nothing was shown.
+    // A wrong checksum must be detected, or the test proves nothing.
     let packet = damaged(from.address, server.address());
     send_ip(from, to.address, [&packet]).unwrap();
     eventually(PATIENCE, "the server counts a wrong checksum", || {
@@ -112,7 +113,8 @@ fn passes(fabric: &Fabric, from: Place, eni: u8, server: &Echo) {
     session.exchange().unwrap();
 }
 
-/// No association comes to be from a port that is none of ours, and nothing of it leaves.
+/// Checks that there is no association from a port that is not for translation, and that no packet
+/// of it leaves.
 fn is_refused(fabric: &Fabric, from: Place, server: &Echo) {
     let family = Family::of(from.address);
     fabric.world().unwrap().forget().unwrap();
@@ -123,7 +125,7 @@ fn is_refused(fabric: &Fabric, from: Place, server: &Echo) {
     assert_eq!(seen(fabric, family), [] as [IpAddr; 0]);
 }
 
-// One test, as an emulated machine takes its time to make a fabric.
+// One test, as an emulated machine takes long to make a fabric.
 #[test]
 fn associations_pass_with_their_port_or_are_refused_and_counted() {
     let (fabric, pods) = scene();
@@ -137,8 +139,8 @@ fn associations_pass_with_their_port_or_are_refused_and_counted() {
     fabric.finish().unwrap();
 }
 
-/// Starts an agent as a container's runtime does, with these capabilities and the usual limit on locked
-/// memory.
+/// Starts an agent as a container runtime does, with these capabilities and the usual limit on
+/// locked memory.
 fn confined(fabric: &Fabric, capabilities: &str, log: &Path) -> Child {
     let agent = fabric.agent.command(&fabric.node, &["run"]);
     let mut words: Vec<_> = [agent.get_program()].into_iter().collect();
@@ -155,7 +157,7 @@ fn confined(fabric: &Fabric, capabilities: &str, log: &Path) -> Child {
     shell.spawn().unwrap()
 }
 
-/// Linux before 5.11 counts maps as locked memory. The limit of that can be lifted with a capability that
+/// Linux before 5.11 counts maps as locked memory. Lifting the limit needs a capability that
 /// nothing else needs, which is why the `DaemonSet` has it.
 #[test]
 fn locked_memory_takes_a_capability_where_it_counts_maps() {

@@ -1,5 +1,5 @@
-//! Pods by containerd, many at once: each has its own addresses of the right pool, reaches
-//! everybody, and leaves nothing behind.
+//! Pods by containerd, many at once: each has its own addresses of the right pool, reaches all
+//! ends, and leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::census::{Census, exactly};
 use crate::scene::{BLUE, Reach, Scene};
 use crate::table::Times;
 
-/// Every so many pods one is of the pool `blue`, which has 48 addresses.
+/// One pod in this many is of the pool `blue`, which has 48 addresses.
 const BLUE_EVERY: usize = 4;
 /// Pods at once.
 const BURSTS: [usize; 3] = [1, 30, 100];
@@ -41,7 +41,7 @@ fn request(number: usize) -> PodRequest {
     request
 }
 
-/// Runs pods at once, looks at each, removes them at once.
+/// Runs pods at once, checks each, removes them at once.
 fn burst(scene: &Scene, bed: &Bed, count: usize, rows: &mut Vec<String>) {
     let requests: Vec<_> = (0..count).map(request).collect();
     let start = Instant::now();
@@ -95,7 +95,7 @@ fn burst(scene: &Scene, bed: &Bed, count: usize, rows: &mut Vec<String>) {
     assert!(bed.cri.known_pods().unwrap().is_empty());
 }
 
-/// What a program in a container reaches.
+/// Checks the destinations that a program in a container reaches.
 fn from_inside(scene: &Scene, bed: &Bed, pod: &Sandbox) {
     let container = bed.cri.start_container(pod).unwrap();
     for host in Host::ALL {

@@ -1,4 +1,5 @@
-//! The reference plugins behind ours: `portmap`, `bandwidth`, `tuning`; and `loopback` beside it.
+//! The reference plugins after ours: `portmap`, `bandwidth`, `tuning`; and `loopback` as a network
+//! of its own.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -18,18 +19,18 @@ use crate::containers::Containers;
 use crate::driver::Network;
 use crate::scene::{Reach, Scene};
 
-/// The host's port that leads to the pod, and the pod's.
+/// The host's port, and the pod's port that it leads to.
 const PORTS: (u16, u16) = (8080, 9090);
-/// Bits a second that a pod may get and send.
+/// Bits a second that a pod may receive and send.
 const RATE: u64 = 16_000_000;
 /// Bits at once beyond that.
 const BURST: u64 = 800_000;
 /// Bytes that are timed: a second's worth.
 const BYTES: u64 = RATE / 8;
-/// The time that a change of the rules may take to be followed.
+/// The time that the agent may take to follow a change of the rules.
 const CHANGE: Duration = Duration::from_secs(5);
 
-/// The time that it takes to bring bytes from one place to another.
+/// The time to send the bytes from one place to another.
 fn pour(from: Place, to: Place) -> Result<Duration> {
     let listener = to.netns.enter(|| Ok(TcpListener::bind((to.address, 0))?))?;
     let address = listener.local_addr()?;
@@ -58,7 +59,7 @@ fn behind(folder: &std::path::Path) -> Vec<Value> {
     ]
 }
 
-/// Peers reach a pod by the host's port.
+/// Expects that peers reach a pod by the host's port.
 fn port_is_mapped(scene: &Scene, pod: &Reach) {
     for family in Family::ALL {
         let echo = Echo::telling(pod.at(family).unwrap(), PORTS.1).unwrap();
@@ -76,7 +77,8 @@ fn port_is_mapped(scene: &Scene, pod: &Reach) {
     }
 }
 
-/// The pod gets and sends at the rate that was asked for; in no family anything passes it by.
+/// Expects that the pod receives and sends at the requested rate; packets of neither family bypass
+/// the limit.
 fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
     for family in Family::ALL {
         let (pod, peer) = (pod.at(family).unwrap(), scene.fabric.peer(family));
@@ -89,7 +91,7 @@ fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
         let free = pour(peer, plain).unwrap();
         println!("{family:?}: {BYTES} bytes: without limit {free:?}, with {times:?}");
         for (what, time) in times {
-            // The burst is free, and the token bucket needs no headers' time.
+            // The burst is free, and the token bucket does not count headers.
             assert!(
                 time > Duration::from_millis(800),
                 "{family:?} {what}: {time:?}"
@@ -100,7 +102,7 @@ fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
     }
 }
 
-/// Shaping is that of the stack's qdiscs, which what we redirect does not see.
+/// Shaping is done by the stack's qdiscs, which redirected packets bypass.
 fn is_sent_through_them(scene: &Scene, container: &str) {
     eventually(CHANGE, "what is shaped takes the stack", || {
         let status = scene.fabric.agent.ask("GET", "/v1/status", None)?;
@@ -157,7 +159,7 @@ fn reference_plugins_work_behind_ours(plugins: Plugins) {
         .del(node, &other.attachment, Some(&other_result))
         .unwrap();
     exactly(&scene, &[]).unwrap();
-    // What portmap leaves are its empty chains; the devices of `bandwidth` are gone.
+    // portmap leaves only its empty chains; the devices of `bandwidth` are gone.
     let links = node.ip_json("link show type ifb").unwrap();
     assert_eq!(links, json!([]), "{links}");
     drop((container, other, census));
@@ -203,7 +205,7 @@ fn loopback_stands_beside_ours() {
     scene.fabric.finish().unwrap();
 }
 
-/// The same by way of a runtime, which says ports and bandwidths in its own words.
+/// The chain under a runtime, which has ports and bandwidths in its own format.
 #[test]
 fn a_runtime_asks_for_ports_and_bandwidth() {
     let scene = Scene::ready().unwrap();
@@ -231,7 +233,7 @@ fn a_runtime_asks_for_ports_and_bandwidth() {
     let [pod, plain] =
         [&pods[0], &pods[1]].map(|pod| Reach::new(&pod.netns, &pod.addresses).unwrap());
     port_is_mapped(&scene, &pod);
-    // Kubernetes says no burst, and containerd takes the largest there is.
+    // Kubernetes sets no burst, and containerd takes the largest possible one.
     pod.talk(&Protocol::ALL, |family| plain.at(family)).unwrap();
     for answer in bed
         .cri

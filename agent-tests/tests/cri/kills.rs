@@ -1,5 +1,5 @@
-//! The agent and the plugin are killed at every point of ADD and DEL, and whatever was asked for is
-//! asked for again, or given up: nothing leaks, nobody's address changes, none is there twice.
+//! The agent and the plugin are killed at every point of ADD and DEL, and each request is repeated
+//! or given up: nothing leaks, no address changes, and none is used twice.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,16 +16,16 @@ use crate::points::{Case, QUEUING, TRIES, Verb, Victim};
 use crate::scene::{Scene, addresses};
 use crate::wait::{RETRY, by_length};
 
-/// Kills of an ordinary run at least, and of a full one.
+/// Least number of kills in an ordinary run, and in a full one.
 const KILLS: (usize, usize) = (100, 1000);
-/// How often each point is hit in a round.
+/// Number of kills at each point in a round.
 const EACH: usize = 5;
 
 struct Stage {
     scene: Scene,
     network: Network,
     containers: Containers,
-    /// Containers that stay, with what their ADD said.
+    /// Containers that stay, with the result of their ADD.
     residents: Vec<(Container, Value)>,
     fault: PathBuf,
 }
@@ -59,7 +59,7 @@ impl Stage {
         self.scene.start_armed_by(&self.fault)
     }
 
-    /// The residents are as they were, with one container more, or none.
+    /// Checks that the residents are unchanged, with one more container or none.
     fn look(&self, more: Option<&Container>) -> Result<()> {
         let residents = self.residents.iter().map(|(container, _)| container);
         let ids: Vec<_> = residents.chain(more).map(Container::id).collect();
@@ -71,8 +71,9 @@ impl Stage {
         Ok(())
     }
 
-    /// One kill, and what a runtime does then. `give_up` has a failed ADD followed by DEL, not by
-    /// another ADD. Whether the point was reached.
+    /// Kills once, acts like a runtime afterwards, and returns true if the point was reached.
+    ///
+    /// With `give_up`, a failed ADD is followed by DEL, not by another ADD.
     fn kill(&mut self, victim: Victim, verb: Verb, point: &str, give_up: bool) -> Result<bool> {
         let container = self.containers.take()?;
         let node = &self.scene.fabric.node;
@@ -121,8 +122,8 @@ impl Stage {
         Ok(reached)
     }
 
-    /// DELs that are killed on their way to the queue, because they find no agent, and who is killed
-    /// while he carries a queued one out.
+    /// Kills a DEL on its way to the queue, because it finds no agent, or a process that carries
+    /// out a queued DEL.
     fn kill_in_queue(&mut self, victim: Victim, point: &str) -> Result<bool> {
         let mut away = self.network.clone();
         away.plugins[0]["socket"] = json!(self.scene.fabric.file("no-agent.sock"));

@@ -1,4 +1,4 @@
-//! What goes wrong on nodes: a full disk, damaged files, namespaces that went, calls that meet.
+//! Faults of nodes: a full disk, damaged files, removed namespaces, concurrent calls.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::driver::{Attachment, Network, refusal};
 use crate::scene::{Scene, addresses};
 use crate::wait::RETRY;
 
-/// Rounds of calls that meet.
+/// Rounds of concurrent calls.
 const ROUNDS: usize = 15;
-/// Room of a small disk.
+/// Size of a small disk.
 const ROOM: &str = "size=64k";
 
 struct Stage {
@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-/// A tmpfs with little room.
+/// Mounts a small tmpfs.
 fn small_disk(folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     mount(
@@ -73,7 +73,7 @@ fn small_disk(folder: &Path) {
     .unwrap();
 }
 
-/// Fills what is left of a disk.
+/// Fills the rest of a disk.
 fn fill(folder: &Path) -> PathBuf {
     let path = folder.join("filler");
     let mut size = 64 * 1024;
@@ -111,7 +111,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
     let error = stage.add(&late).unwrap_err();
     println!("ADD with a full disk: {error:#}");
     exactly(&stage.scene, &[resident.id(), leaving.id()]).unwrap();
-    // A pod that ends makes room, if only a little, and must not be held back.
+    // A pod that ends frees some space, and must not be held back.
     let gone = stage.del(&leaving);
     println!("DEL with a full disk: {gone:?}");
     fs::remove_file(filler).unwrap();
@@ -125,7 +125,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
         .unwrap();
     exactly(&stage.scene, &[resident.id(), late.id()]).unwrap();
 
-    // No room for the queue, and no agent: the runtime is told, and asks again.
+    // No space for the queue, and no agent: the runtime gets an error, and retries.
     stage.scene.fabric.agent.kill().unwrap();
     let filler = fill(&queue);
     let error = stage.del(&late).unwrap_err();
@@ -242,7 +242,7 @@ fn damaged_records_and_queued_dels_do_not_hold_back_the_node() {
         .unwrap();
         stage.scene.fabric.start_agent().unwrap();
         println!("{name}: {records:?}");
-        // A runtime that still has the pod asks for it again, or ends it.
+        // A runtime that still has the pod adds it again, or deletes it.
         let again = stage
             .add(&container)
             .map(|again| addresses(&again).unwrap());
@@ -262,7 +262,7 @@ fn damaged_records_and_queued_dels_do_not_hold_back_the_node() {
 fn a_namespace_that_went_first_leaves_nothing() {
     let mut stage = Stage::new();
     let census = Census::of_empty(&stage.scene).unwrap();
-    // DEL with the path of a namespace that is gone, without one, and without an agent.
+    // DEL with the path of a removed namespace, without one, and without an agent.
     for case in 0..3 {
         let (container, result) = stage.added();
         let mut attachment = container.attachment.clone();
@@ -281,7 +281,7 @@ fn a_namespace_that_went_first_leaves_nothing() {
         }
         exactly(&stage.scene, &[]).unwrap();
     }
-    // ADD for a namespace that is not there.
+    // ADD for a namespace that does not exist.
     let missing = Attachment::new("missing", Path::new("/run/netns/towpath-no-such"));
     let node = &stage.scene.fabric.node;
     let error = stage.network.add(node, &missing).unwrap_err();
@@ -322,7 +322,7 @@ fn calls_for_one_container_that_meet_end_in_order() {
             .network
             .start_add(node, &container.attachment)
             .unwrap();
-        // Somewhere in an ADD: it takes some tens of milliseconds.
+        // At a random time in an ADD, which takes some tens of milliseconds.
         thread::sleep(Duration::from_micros(random.number() % 20_000));
         stage.del(&container).unwrap();
         let added = adding.wait();
@@ -334,7 +334,7 @@ fn calls_for_one_container_that_meet_end_in_order() {
             .unwrap();
         let endpoints = endpoints.as_array().unwrap().len();
         match (&added, endpoints) {
-            // The DEL came after it, or took away what it had begun.
+            // The DEL came after it, or reverted what it had begun.
             (_, 0) => empty += 1,
             // The DEL came first, and found nothing.
             (Ok(_), 1) => {}
@@ -350,7 +350,7 @@ fn calls_for_one_container_that_meet_end_in_order() {
     stage.scene.fabric.finish().unwrap();
 }
 
-/// One that removes something is part of the soak: nobody is old enough here.
+/// The soak covers a GC that removes something: no attachment is old enough here.
 #[test]
 fn a_stale_gc_takes_nothing_that_lives() {
     let stage = Stage::new();
@@ -363,12 +363,12 @@ fn a_stale_gc_takes_nothing_that_lives() {
     let other = stage.containers.take().unwrap();
     elsewhere.add(node, &other.attachment).unwrap();
     let all = [kept.id(), young.id(), other.id()];
-    // The lists were made before the young ones came, and by a runtime that knows one network.
+    // The lists are older than the young attachments, and from a runtime with one network.
     stage.network.collect(node, &[&kept.attachment]).unwrap();
     exactly(&stage.scene, &all).unwrap();
     elsewhere.collect(node, &[]).unwrap();
     exactly(&stage.scene, &all).unwrap();
-    // A young one whose namespace is gone is nobody's.
+    // A young attachment whose namespace is gone has no owner.
     let gone = stage.containers.take().unwrap();
     stage.add(&gone).unwrap();
     drop(gone);

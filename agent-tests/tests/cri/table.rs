@@ -21,7 +21,7 @@ impl Times {
             .unwrap_or_default()
     }
 
-    /// A row: how many, the median, the slowest but one percent, the slowest.
+    /// A row: number, median, 99th percentile, maximum.
     pub(crate) fn row(&self, name: &str) -> String {
         format!(
             "  {name:<34} {:>5} {:>9} {:>9} {:>9}",
@@ -32,7 +32,7 @@ impl Times {
         )
     }
 
-    /// What stands above rows.
+    /// Header of the rows.
     pub(crate) fn header() -> String {
         format!(
             "  {:<34} {:>5} {:>9} {:>9} {:>9}",

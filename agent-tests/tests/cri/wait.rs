@@ -1,8 +1,8 @@
-//! What waiting tests share.
+//! Helpers of the tests that wait.
 
 use std::time::Duration;
 
-/// Asks for the long run.
+/// Selects the long run.
 const FULL: &str = "TOWPATH_FULL";
 
 /// One value for an ordinary run, another for a full one.
@@ -14,5 +14,5 @@ pub(crate) fn by_length<T>(ordinary: T, full: T) -> T {
     }
 }
 
-/// The time that a runtime may ask again for what was refused: a kubelet does so for minutes.
+/// The time that a runtime may repeat a refused request: a kubelet does so for minutes.
 pub(crate) const RETRY: Duration = Duration::from_secs(20);

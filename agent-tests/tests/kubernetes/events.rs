@@ -1,4 +1,4 @@
-//! What the agent tells in the cluster: why a pod has no address, which policies nobody may enforce.
+//! Events of the agent in the cluster: pods without an address, and policies that nothing enforces.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NODE, SOON};
 
-/// Where the agent of a test shows its metrics.
+/// Address of a test agent's metrics.
 const METRICS: &str = "127.0.0.1:9985";
 
-/// Waits for the only event of a namespace to be as it should be.
+/// Waits until a namespace has a single event, which fulfils a condition.
 fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> Value {
     let path = format!("/api/v1/namespaces/{namespace}/events");
     let look = || {
@@ -62,14 +62,14 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
         (&about["kind"], &about["name"]),
         (&json!("Pod"), &json!("web"))
     );
-    // It is tried again and again.
+    // Several attempts make one event.
     for _ in 0..3 {
         pod.try_add(&cluster.fabric);
     }
     let again = event_is(&cluster, "blue", |event| event["count"] == 4);
     assert_eq!(again["metadata"]["uid"], event["metadata"]["uid"]);
     assert_eq!(again["firstTimestamp"], event["firstTimestamp"]);
-    // kubectl and the newer API show the same.
+    // kubectl and the newer API show the same event.
     let kubectl = Kubectl::new(&cluster.server, &cluster.fabric.node, cluster.folder()).unwrap();
     let shown = kubectl.succeed(&["events", "--namespace", "blue"]).unwrap();
     assert!(
@@ -84,7 +84,7 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
     assert_eq!(newer["items"][0]["deprecatedCount"], 4, "{newer}");
     assert_eq!(newer["items"][0]["reportingController"], "towpath");
 
-    // Two pools want it: another cause.
+    // Two pools select it: another cause.
     cluster.namespace("green", &json!({})).unwrap();
     for name in ["one", "two"] {
         let pool = json!({
@@ -127,7 +127,7 @@ fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
     cluster.namespace("shop", &json!({})).unwrap();
     let pod = cluster.pod("shop", "web", &json!({})).unwrap();
     pod.add(&cluster.fabric);
-    // One without an endpoint here, such as one of the host's network.
+    // A pod without an endpoint here, such as one of the host's network.
     cluster.pod("shop", "other", &json!({})).unwrap();
     let policies = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
     for (name, selector) in [
@@ -147,7 +147,7 @@ fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
         .status_is("the policy is told of", |status| told(status) == expected)
         .unwrap();
     assert!(is_watched(&cluster, "networkpolicies"));
-    // What a policy engine of another kind enforces makes the node no less ready.
+    // Policies that another kind of engine enforces do not affect the node's readiness.
     assert_eq!(status["health"]["state"], "ready", "{}", status["health"]);
     let event = event_is(&cluster, "shop", |event| event["reason"] == "NotEnforced");
     assert_eq!(event["involvedObject"]["kind"], "NetworkPolicy");
@@ -169,7 +169,7 @@ fn no_policy_is_told_of_where_netfilter_sees_all() {
     cluster.node().unwrap();
     cluster.operate().unwrap();
     cluster.wait_until_ready().unwrap();
-    // The agent does not even follow them. Pods are the last that it begins to.
+    // The agent does not follow them at all. It begins to follow pods last.
     for resource in ["ciliumpodippools", "pods"] {
         let look = || {
             let is_watched = is_watched(&cluster, resource);
@@ -239,7 +239,7 @@ fn refused_entries_are_told_of_on_the_node() {
     cluster.fabric.finish().unwrap();
 }
 
-/// The events on the Node that are of a reason, by their messages.
+/// The messages of the Node's events with a reason.
 fn on_the_node(cluster: &Cluster, reason: &str) -> anyhow::Result<Vec<Value>> {
     let path = "/api/v1/namespaces/default/events";
     let events = cluster.server.admin().get(path)?.expect(200)?;
@@ -281,7 +281,7 @@ fn rules_that_packets_go_past_have_one_event_each_on_the_node() {
         told.with_context(log).unwrap();
     };
     told(1, "set masquerade.metadata to stack");
-    // By the time that another one is told of, the first has been looked at again.
+    // When the second rule is reported, the first one has been checked again.
     node.run("nft add rule ip guard pre tcp option maxseg size set 1400")
         .unwrap();
     told(2, "endpoint.internet-mtu");
@@ -353,7 +353,7 @@ fn an_object_that_is_refused_whole_is_told_of_on_the_node() {
     };
     eventually(SOON, "it has an event on the Node", look).unwrap();
     eventually(SOON, "it is counted", || counted(1)).unwrap();
-    // Pods go on with the last good one.
+    // Pods still get addresses by the last good one.
     cluster.namespace("plain", &json!({})).unwrap();
     let pod = cluster.pod("plain", "one", &json!({})).unwrap();
     pod.add(&cluster.fabric);

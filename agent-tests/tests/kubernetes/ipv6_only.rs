@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-/// What the node wants of the default pool.
+/// Demand of the node for the default pool.
 fn needed(node: &Value) -> Value {
     let requested = node["spec"]["ipam"]["pools"]["requested"].as_array();
     let mut requested = requested.into_iter().flatten();
@@ -27,7 +27,7 @@ fn a_node_without_ipv4_asks_for_ipv6_and_gives_it() {
     });
     cluster.fabric.agent.configure(&settings).unwrap();
     cluster.start().unwrap();
-    // It asks for nothing of the other family, before it has anything and afterwards.
+    // It requests nothing of the other family, neither at first nor later.
     let asks = |count: u64| {
         let what = format!("{count} of IPv6 and nothing else");
         let wanted = json!({"ipv6-addrs": count});

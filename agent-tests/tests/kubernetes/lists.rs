@@ -1,4 +1,4 @@
-//! How the objects that there are come to the agent before their changes.
+//! Initial lists of objects, which the agent gets before their changes.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ const FOLLOWED: [&str; 6] = [
     "/networkpolicies",
 ];
 
-/// A node behind a proxy that follows all that there is.
+/// A node behind a proxy, with an agent that follows all resources.
 fn prepare() -> Cluster {
     let cluster = Cluster::prepare(true).unwrap();
     let settings = json!({"services": {"cidrs": []}});
@@ -36,7 +36,8 @@ impl Cluster {
         noted.filter(|one| one.is(Kind::List(resource))).collect()
     }
 
-    /// Waits until all that is followed has come since a moment, and whatever else is asked.
+    /// Waits until all followed resources have been requested since a moment, and a condition on
+    /// the requests holds.
     fn all_come(&self, since: Instant, are_as_wanted: impl Fn(&[Request]) -> bool) {
         for resource in FOLLOWED {
             let come = || {
@@ -50,7 +51,7 @@ impl Cluster {
     }
 }
 
-/// The refusal of an API server that has streams switched off.
+/// The error of an API server that has streams turned off.
 fn refusal() -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -77,7 +78,7 @@ fn objects_are_streamed_and_nothing_is_listed_but_the_pods_of_the_node() {
     cluster.changes_are_seen(1, "all watches ended").unwrap();
     for resource in FOLLOWED {
         let mut asked = cluster.asked_for(resource, began);
-        // An object was deleted: one request finds out if its resource is gone as well.
+        // After an object is deleted, one request checks if its resource is gone as well.
         asked.retain(|one| !one.query.contains("limit=1"));
         assert!(are_streams(&asked), "{resource}: {asked:?}");
     }
@@ -94,7 +95,7 @@ fn a_server_that_does_not_stream_is_asked_for_lists() {
     let cluster = cluster.made_ready().unwrap();
     cluster.all_come(began, |asked| asked.iter().any(|one| !one.is_stream()));
     cluster.changes_are_seen(0, "lists").unwrap();
-    // It has been found out, and is not tried again.
+    // The agent has learned it, and does not try streams again.
     let known = Instant::now();
     cluster.proxy().end_watches();
     cluster.changes_are_seen(1, "all watches ended").unwrap();

@@ -1,4 +1,4 @@
-//! The manifests of `deploy/`, as kubectl and a real API server take them.
+//! The manifests of `deploy/`, applied by kubectl to a real API server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::scene::Place;
 
 const BASE: &str = "kubernetes/base";
 const ADMISSION: &str = "kubernetes/admission";
-/// What follows a name that kubectl has made.
+/// Folders of the overlays.
 const OVERLAYS: [&str; 5] = [
     "beside-cilium-operator",
     "privileged",
@@ -107,7 +107,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
         let pod = &of_kind(&objects, "DaemonSet")["spec"]["template"]["spec"];
         let agent = container(pod, "agent");
         let mounts = agent["volumeMounts"].as_array().unwrap();
-        // Everything that the settings name is mounted.
+        // Every path in the settings is mounted.
         for path in [
             config.datapath.pin_root.as_path(),
             config.kernel.sysctls.as_path(),
@@ -119,7 +119,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
             let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().unwrap());
             assert!(mounts.iter().any(mounted), "{name}: {}", path.display());
         }
-        // The configuration is the one that was made.
+        // The configuration is the generated one.
         let volumes = pod["volumes"].as_array().unwrap();
         let volume = volumes.iter().find(|volume| volume["name"] == "config");
         let wanted = &of_kind(&objects, "ConfigMap")["metadata"]["name"];
@@ -156,7 +156,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
     }
 }
 
-/// The resource of Prometheus Operator, as far as an API server has to know it.
+/// The resource of Prometheus Operator, as far as an API server needs it.
 fn pod_monitors() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -207,7 +207,7 @@ fn the_daemon_set_stays_off_nodes_with_a_network_of_their_own() {
     }
 }
 
-/// The versions of what a kustomization makes, as the server has it.
+/// The versions of a kustomization's objects on the server.
 fn versions(server: &ApiServer, objects: &[Value]) -> Vec<Value> {
     let version = |object| {
         let read = server.admin().get(&path_of(object).unwrap()).unwrap();
@@ -254,7 +254,7 @@ fn a_custom_resource_that_is_there_stays_as_it_is() {
     let place = Place::create();
     let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
     let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
-    // As Cilium would have left it.
+    // A definition in Cilium's version.
     let mut theirs = bpf_tests::kubernetes::crds().unwrap().remove(0);
     theirs["metadata"]["labels"] = json!({"io.cilium.k8s.crd.schema.version": "1.30.4"});
     let path = path_of(&theirs).unwrap();
@@ -277,7 +277,7 @@ fn a_custom_resource_that_is_there_stays_as_it_is() {
     assert!(done.text.contains(made), "{}", done.text);
     let after = admin.get(&path).unwrap().expect(200).unwrap();
     assert_eq!(spec(&after), spec(&before));
-    // They are not what users apply.
+    // Users do not apply them.
     for folder in folders() {
         let objects = kubectl.build(&folder).unwrap();
         let is_crd = |object: &Value| object["kind"] == "CustomResourceDefinition";

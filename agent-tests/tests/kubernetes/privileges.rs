@@ -1,4 +1,4 @@
-//! The `DaemonSet`'s list of capabilities: enough, and none too many.
+//! The `DaemonSet`'s list of capabilities: enough, and none superfluous.
 
 use anyhow::Context as _;
 use bpf_tests::fabric::eventually::{check, eventually};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cluster::SOON;
 
-/// What only kernels before 5.11 need: the emulated one of the suite `vm` shows it.
+/// Capability that only kernels before 5.11 need, as the emulated one of the suite `vm` shows.
 const OF_OLD_KERNELS: &str = "SYS_RESOURCE";
 
 /// The capabilities that the `DaemonSet` gives a container.
@@ -27,14 +27,14 @@ fn listed(container: usize) -> Vec<String> {
     list.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// True if a line of the log tells of something that the kernel refused. The machine itself may let
-/// nobody lift the limit on locked memory, which kernels of today do not need.
+/// True if a line of the log reports that the kernel refused something. The machine may forbid to
+/// lift the limit on locked memory, which newer kernels do not need.
 fn is_refusal(line: &str) -> bool {
     let words = ["Operation not permitted", "Permission denied"];
     !line.contains("locked memory") && words.iter().any(|word| line.contains(word))
 }
 
-/// Everything that an agent does to a node, and that it does not complain.
+/// Makes an agent do all of its work on a node, and checks that it reports no refusal.
 fn live(capabilities: &[&str]) {
     let mut fabric = Fabric::create(&Spec::with_world(json!({}))).unwrap();
     fabric.agent.confine(capabilities).unwrap();
@@ -54,7 +54,7 @@ fn live(capabilities: &[&str]) {
             protocol.exchange(pods[1].at(family), *to).unwrap();
         }
     }
-    // What somebody removes comes back.
+    // A removed object comes back.
     let rules = || fabric.node.run("ip rule show priority 20");
     fabric.node.run("ip rule del priority 20").unwrap();
     eventually(SOON, "the rule is back", || {
@@ -75,7 +75,7 @@ fn live(capabilities: &[&str]) {
 fn the_listed_capabilities_are_enough() {
     let agents = listed(0);
     live(&agents.iter().map(String::as_str).collect::<Vec<_>>());
-    // Who keeps the plugin installed needs none.
+    // The container that installs the plugin needs none.
     assert_eq!(listed(1), [] as [String; 0]);
 }
 

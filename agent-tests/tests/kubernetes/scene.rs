@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bpf_tests::fabric::Netns;
 use tempfile::TempDir;
 
-/// What an API server needs. It goes when this is dropped.
+/// Namespace and folder of an API server, which are removed on drop.
 pub(crate) struct Place {
     pub(crate) netns: Netns,
     pub(crate) folder: TempDir,

@@ -1,4 +1,4 @@
-//! An API server that cannot be reached, or refuses: log and status have the whole cause and its URL.
+//! An API server that is unreachable, or refuses: log and status have the whole cause and its URL.
 
 use std::fs;
 
@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON};
 
-/// Where the account's rights are.
+/// Path of the binding of the account's rights.
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/towpath";
 
 impl Cluster {
-    /// Has the agent use another kubeconfig, and waits for its status and its log to have these.
+    /// Makes the agent use another kubeconfig, and waits until its status and its log contain these
+    /// parts.
     fn is_told(&mut self, kubeconfig: &Value, parts: &[&str]) {
         let path = self.folder().join("unreachable.kubeconfig");
         fs::write(&path, kubeconfig.to_string()).unwrap();
@@ -26,12 +27,12 @@ impl Cluster {
         })
         .unwrap();
         self.log_has(&[&["CiliumNode"], parts].concat());
-        // What is followed beside the node is told of with the same.
+        // Other followed resources have the same cause in the log.
         self.log_has(&[&["the pools are not followed"], parts].concat());
         self.fabric.agent.stop().unwrap();
     }
 
-    /// Waits for a line of the log with all of these.
+    /// Waits for a line of the log with all of these parts.
     fn log_has(&self, parts: &[&str]) {
         let look = || {
             let log = self.fabric.agent.log();
@@ -98,11 +99,11 @@ fn a_write_that_is_refused_is_told_with_the_url() {
     let admin = cluster.server.admin();
     admin.delete(BINDING).unwrap().expect(200).unwrap();
     let url = cluster.server.url();
-    // The server may still take what is written first. Once it refuses an event, the other pod's
-    // demand is refused too.
+    // The server may still accept the first write. Once it refuses an event, the other pod's demand
+    // is refused too.
     let refused = ["an event is not written", "the CiliumNode is not written"];
     for ((pool, pod), what) in pods.iter().zip(refused) {
-        // Pods that are followed already need no right to be read.
+        // For pods that are already followed, no right to read is needed.
         let known = || {
             let (_, answer) = pod.try_add(&cluster.fabric);
             let message = answer["error"]["message"].to_string();

@@ -1,4 +1,4 @@
-//! A node without a free address stays ready, with an agent or without, and its pods stay.
+//! A node without a free address stays ready, with or without an agent, and its pods stay.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use serde_json::Value;
 const AGENTS: &str =
     "/api/v1/namespaces/kube-system/pods?labelSelector=app.kubernetes.io/name=towpath";
 
-/// The time that the node is without an agent: longer than several looks of the kubelet at its
-/// runtime.
+/// The time that the node is without an agent: longer than several checks of the runtime by the
+/// kubelet.
 fn absence() -> Duration {
     let full = std::env::var_os("TOWPATH_FULL").is_some();
     Duration::from_secs(if full { 60 } else { 15 })
@@ -32,7 +32,7 @@ fn small() -> ClusterSpec {
     }
 }
 
-/// The pods of the crowd: their names where they run and are ready, and all of them.
+/// The pods of the crowd: the names of those that run and are ready, and the number of all.
 fn crowd(cluster: &Cluster) -> anyhow::Result<(Vec<String>, usize)> {
     let path = "/api/v1/namespaces/default/pods?labelSelector=app=crowd";
     let list = cluster.admin().get(path)?.expect(200)?;
@@ -47,7 +47,7 @@ fn crowd(cluster: &Cluster) -> anyhow::Result<(Vec<String>, usize)> {
     Ok((names.collect(), pods.len()))
 }
 
-/// The same condition `Ready` as before, by the time of its last change.
+/// Expects the condition `Ready` to be unchanged, by the time of its last change.
 fn is_as_ready(cluster: &Cluster, before: &Value) -> anyhow::Result<()> {
     let now = cluster.condition(&cluster.workers[0].name())?;
     check(
@@ -56,7 +56,7 @@ fn is_as_ready(cluster: &Cluster, before: &Value) -> anyhow::Result<()> {
     )
 }
 
-/// A patch of the agents' `DaemonSet` by which no node has one, or each has.
+/// Patches the agents' `DaemonSet` so that no node has an agent, or each has.
 fn select(kubectl: &Kubectl<'_>, value: &str) {
     let selector = format!(
         r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"full.test/no-such-label":{value}}}}}}}}}}}"#
@@ -67,13 +67,13 @@ fn select(kubectl: &Kubectl<'_>, value: &str) {
         .unwrap();
 }
 
-/// True once a pod was refused for want of addresses.
+/// True once a pod was refused for lack of addresses.
 fn is_full(kubectl: &Kubectl<'_>) -> anyhow::Result<bool> {
     let events = kubectl.succeed(&["get", "events", "-A"])?;
     Ok(events.contains("address left"))
 }
 
-/// Scales the crowd until one of its pods waits for an address. The pods that run.
+/// Scales the crowd until one of its pods waits for an address, and returns the running pods.
 fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
     let mut replicas = 1;
     while !is_full(kubectl).unwrap() {
@@ -89,7 +89,7 @@ fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
         };
         eventually(SOON, "pods run, or one is refused", settled).unwrap();
     }
-    // Those that have an address run in the end.
+    // Pods that have an address run in the end.
     let mut last = (0, Instant::now());
     let calm = || {
         let (ready, _) = crowd(cluster)?;
@@ -106,7 +106,7 @@ fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
     running
 }
 
-/// Takes the agent away, and gives it back after a while in which `stays` has to hold.
+/// Removes the agent, and restores it after a while in which `stays` must hold.
 fn miss_the_agent(
     cluster: &Cluster,
     kubectl: &Kubectl<'_>,
@@ -148,7 +148,7 @@ fn a_full_node_stays_ready_with_its_agent_and_without() {
         })
     };
 
-    // The agent of a full node is as ready as any other, so a rollout goes through.
+    // The agent of a full node is ready, so that a rollout succeeds.
     let restart = ["rollout", "restart", "daemonset/towpath"];
     let restart = [&["-n", "kube-system"][..], &restart].concat();
     kubectl.succeed(&restart).unwrap();
@@ -158,7 +158,7 @@ fn a_full_node_stays_ready_with_its_agent_and_without() {
     miss_the_agent(&cluster, &kubectl, stays);
     stays().unwrap();
 
-    // An address comes back, and a pod that waits gets it.
+    // An address is released, and a pod that waits gets it.
     kubectl.succeed(&["delete", "pod", &running[0]]).unwrap();
     let taken = || {
         let (now, _) = crowd(&cluster)?;

@@ -1,4 +1,4 @@
-//! Addresses that change hands, and addresses that nobody has.
+//! Addresses that move between pods, and unused addresses.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Protocol, ping};
@@ -56,7 +56,7 @@ fn an_address_can_be_used_again_at_once() {
     fabric.finish().unwrap();
 }
 
-/// What nobody has must come to an end at the node, counted, and never go back to the VPC.
+/// Packets to an unused address must end at the node, be counted, and never go back to the VPC.
 #[test]
 fn an_address_of_ours_that_no_pod_has_is_a_dead_end() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -72,7 +72,7 @@ fn an_address_of_ours_that_no_pod_has_is_a_dead_end() {
             let before = count(&fabric, "from_endpoint", "no-endpoint");
             try_from(pod.at(family));
             assert_eq!(count(&fabric, "from_endpoint", "no-endpoint"), before + 1);
-            // The node is told at once.
+            // The node gets the error at once.
             let node = fabric.node_at(family).unwrap();
             let error = bpf_tests::fabric::traffic::tcp(node, (nobody, 9).into()).unwrap_err();
             let unreachable = format!("{error:#}");

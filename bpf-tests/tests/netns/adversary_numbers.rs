@@ -1,5 +1,5 @@
-//! Device indexes that change hands while pods send: the ENIs keep their numbers, and no packet leaves by
-//! another ENI on the way.
+//! Device indexes that are exchanged while pods send: the ENIs keep their numbers, and no packet
+//! leaves by another ENI in between.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Stream;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 
-/// How often the indexes change: the moments between are short.
+/// Number of exchanges: the moments between are short.
 const TIMES: usize = 12;
 /// Packets a second of each stream.
 const RATE: u64 = 4000;
@@ -78,8 +78,8 @@ fn two_enis_can_exchange_their_indexes_under_what_the_stack_forwards() {
     indexes_change_hands(Stream::start_by_stack);
 }
 
-/// ENI 1 goes from the document and ENI 2 gets its index, in one change, while a pod of the ENI
-/// that went still sends.
+/// ENI 1 is removed from the document and ENI 2 gets its index, in one change, while a pod of the
+/// removed ENI still sends.
 #[test]
 fn an_index_that_is_used_again_is_no_way_out_for_the_pods_of_who_had_it() {
     let spec = Spec {

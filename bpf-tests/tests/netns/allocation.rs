@@ -1,4 +1,4 @@
-//! Addresses that the agent gives, over its socket: both families, pools, restarts, crashes.
+//! Addresses that the agent allocates, over its socket: both families, pools, restarts, crashes.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -61,7 +61,7 @@ impl Guest {
         answer
     }
 
-    /// A new namespace takes the place of the old one, which goes with the last who holds it.
+    /// A new namespace replaces the old one, which goes with its last reference.
     fn replace_netns(&mut self) {
         let name = self.netns.name().to_owned();
         Netns::delete(&name).unwrap();
@@ -142,7 +142,7 @@ fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
     fabric.finish().unwrap();
 }
 
-/// A path says nothing of which namespace it leads to.
+/// A path does not identify the namespace that it leads to.
 #[test]
 fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -163,7 +163,7 @@ fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     guest.talks(&fabric);
     drop(held);
 
-    // While nobody looks, the next container comes to the path of one that is gone.
+    // While the agent is down, the next container gets the path of a removed one.
     fabric.agent.kill().unwrap();
     guest.replace_netns();
     fabric.start_agent().unwrap();
@@ -183,8 +183,8 @@ fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     fabric.finish().unwrap();
 }
 
-/// Killed at any step of an add or a delete, the agent's next start has it done or undone: nothing
-/// is leaked, nothing is given twice.
+/// After a kill at any step of an add or a delete, the next agent completes or reverts it: nothing
+/// is leaked, nothing is allocated twice.
 #[test]
 fn a_kill_at_any_step_leaks_no_address() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -230,7 +230,7 @@ fn a_kill_at_any_step_leaks_no_address() {
         let owner = stays.netns.name();
         let of_stays = of_stays.filter(|l| l["owner"]["container-id"] == owner);
         assert_eq!(of_stays.count(), 2, "{point}: {leases}");
-        // Who asked did not get an answer, and asks again.
+        // The client got no answer, and repeats its request.
         if method == "PUT" {
             guest.add(&fabric, &json!({}));
             guest.talks(&fabric);
@@ -247,7 +247,7 @@ fn a_kill_at_any_step_leaks_no_address() {
         assert_eq!(count(&endpoints), 1, "{point}");
     }
     stays.talks(&fabric);
-    // A delete that was left is done again where its file is still there.
+    // An interrupted delete is repeated if its file still exists.
     guest.add(&fabric, &json!({}));
     fabric.agent.kill().unwrap();
     let folder = fabric.agent.pending_deletes();
@@ -265,7 +265,7 @@ fn a_kill_at_any_step_leaks_no_address() {
     fabric.finish().unwrap();
 }
 
-/// On a full disk an add fails and leaves nothing, and a delete is done.
+/// On a full disk an add fails and leaves nothing, and a delete succeeds.
 #[test]
 fn a_full_disk_leaks_nothing() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -310,7 +310,7 @@ fn a_full_disk_leaks_nothing() {
     fabric.finish().unwrap();
 }
 
-/// A disk that becomes read-only, as one with errors does, is not the end of anything.
+/// A disk that becomes read-only, as one with errors does, does no lasting damage.
 #[test]
 fn a_read_only_disk_refuses_by_name_and_heals() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -354,7 +354,7 @@ fn a_read_only_disk_refuses_by_name_and_heals() {
     fabric.finish().unwrap();
 }
 
-/// A small disk in a folder's place.
+/// A small disk mounted at a folder.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -376,7 +376,7 @@ impl Disk {
         assert_eq!(full.kind(), ErrorKind::StorageFull);
     }
 
-    /// Has it be read-only: by a mount over it, because the agent has a file open for writing.
+    /// Makes it read-only, by a mount over it, because the agent has a file open for writing.
     fn protect(&self) {
         let mount = |words: &[&str]| {
             let mut mount = Command::new("mount");
@@ -487,7 +487,7 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
         assert_eq!(plain["pool"], "default");
     }
     blue.talks(&fabric);
-    // The policy is that of the pool which the address was given from.
+    // The policy is that of the pool of the address.
     let shown = fabric
         .agent
         .ask("GET", "/v1/endpoints", None)

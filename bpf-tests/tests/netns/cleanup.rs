@@ -1,4 +1,4 @@
-//! `towpath cleanup` removes everything of ours, and nothing else.
+//! `towpath cleanup` removes all of our objects, and no others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::support::{End, PEER, carry_all};
 
-/// What others have on the node: beside ours, and on our devices. The first rule is one that the
-/// kernel takes for ours when it is asked to delete ours: a selector that is left out matches any.
+/// Foreign objects on the node: next to ours, and on our devices. The first rule matches when the
+/// kernel is asked to delete ours, because an omitted selector matches any value.
 const FOREIGN: &str = "\
 rule add priority 20 from 192.0.2.7 lookup 220
 rule add priority 112 from 10.0.1.10 to 192.0.2.9 lookup 11
@@ -22,8 +22,8 @@ addr add 192.0.2.5/32 dev eth0
 link set eth1 up
 link add foreign0 type bridge";
 
-/// Sysctls keep the values that forwarding needs: who set them first is not known. With them the
-/// kernel keeps its anycast addresses. The rest of the state must be as it was.
+/// Sysctls keep the values that forwarding needs, because it is unknown who set them first. With
+/// them the kernel keeps its anycast addresses. The rest of the state must be unchanged.
 fn without_forwarding(mut state: State) -> State {
     state.remove("sysctls");
     if let Some(routes) = state.get_mut("routes of IPv6") {
@@ -32,7 +32,7 @@ fn without_forwarding(mut state: State) -> State {
     state
 }
 
-/// A configuration list to which a mesh has appended, and the notes of the plugin.
+/// A configuration list to which a mesh has appended, and the files of the plugin.
 fn plugin_of(fabric: &Fabric) -> (PathBuf, Vec<PathBuf>) {
     let state = fabric.agent.pending_deletes();
     let state = state.parent().unwrap();
@@ -74,7 +74,7 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
         .unwrap();
     assert!(!running.status.success(), "not while the agent runs");
     carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
-    // It would be the ENI's first address, and with it the sender of what the node asks by ARP.
+    // It would be the ENI's first address, and so the sender of the node's ARP requests.
     fabric.node.ip("addr add 192.0.2.6/32 dev eth1").unwrap();
     fabric.agent.stop().unwrap();
     let asked = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();

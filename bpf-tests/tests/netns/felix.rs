@@ -1,5 +1,5 @@
-//! A policy engine's settings of pods' devices beside ours: Calico's Felix writes them to each
-//! device that it looks after, again and again.
+//! A policy engine's settings of pods' devices, next to ours: Calico's Felix repeatedly writes them
+//! to each of its devices.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::support::{End, PEER, carry_all, get, nothing_differs};
 
-/// The time that the engine writes.
+/// Duration of the engine's writes.
 const TIME: Duration = Duration::from_secs(10);
 
-/// What Felix writes, by file below `/proc/sys/net`.
+/// Settings that Felix writes, by file below `/proc/sys/net`.
 const SETTINGS: [(&str, &str); 8] = [
     ("ipv4/conf/DEVICE/rp_filter", "1"),
     ("ipv4/conf/DEVICE/route_localnet", "1"),
@@ -68,7 +68,7 @@ fn an_engines_settings_of_a_pods_device_stay_and_its_traffic_goes_on() {
     }
 }
 
-/// The one setting of a pod's device that is ours and that others may want otherwise.
+/// The one setting of a pod's device that is ours and that other software may change.
 #[test]
 fn a_setting_of_ours_that_others_overwrite_is_put_back_at_a_pace() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Who reaches whom, and by which ENI.
+//! Connectivity between all ends, and the ENIs of the packets.
 
 use bpf_tests::fabric::layout::Addressing;
 use bpf_tests::fabric::{Fabric, Spec};
@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::support::{End, OUTSIDE, PEER, carry_all};
 
-/// Every pod with every other, with the node, with the peer, with the outside, opened from either
-/// end.
+/// Checks every pod with every other one, with the node, with the peer, with the outside, opened
+/// from either end.
 fn everyone_reaches_everyone(spec: &Spec, pods: &[(u8, usize)]) {
     let mut fabric = Fabric::ready(spec).unwrap();
     let pods: Vec<_> = pods
@@ -45,7 +45,7 @@ fn four_enis_with_prefixes() {
         addressing: Addressing::Prefixes,
         ..Spec::default()
     };
-    // The first and the last address of a prefix are as good as the others.
+    // The first and the last address of a prefix work like the others.
     everyone_reaches_everyone(&spec, &[(0, 0), (1, 15), (2, 3), (3, 1)]);
 }
 

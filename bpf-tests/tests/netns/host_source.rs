@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::masq::scene;
 use crate::support::count;
 
-/// What netfilter gives probes for a source, of either family: link-local, somebody else's, and one that
-/// no network routes.
+/// Sources that netfilter gives to probes, in either family: link-local, foreign, and in a network
+/// that is not routed.
 const SOURCES: [(Family, &str); 5] = [
     (Family::V4, "169.254.7.127"),
     (Family::V4, "192.0.2.5"),
@@ -48,6 +48,6 @@ fn a_connection_of_the_host_with_a_source_of_netfilters_is_answered() {
         }
         fabric.node.run("nft delete table inet probes").unwrap();
     }
-    // Nothing left for the cloud with a pod's address.
+    // No packet left for the cloud with a pod's address.
     fabric.finish().unwrap();
 }

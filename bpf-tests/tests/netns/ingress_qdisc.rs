@@ -1,4 +1,4 @@
-//! Somebody's `ingress` qdisc where our clsact would be: the two share a place.
+//! A foreign `ingress` qdisc instead of our clsact: both use the same slot of a device.
 
 use bpf_tests::fabric::command::run_with_input;
 use bpf_tests::fabric::eventually::check;
@@ -9,7 +9,7 @@ use crate::support::{
     CHANGE, End, PEER, carry_all, count, get, nothing_differs, wait_for_eni, within,
 };
 
-/// What the status says of such a qdisc.
+/// Text of the status on such a qdisc.
 const NAMED: &str = "a foreign ingress qdisc";
 
 fn ready() -> Fabric {
@@ -20,7 +20,7 @@ fn ready() -> Fabric {
     Fabric::ready(&spec).unwrap()
 }
 
-/// Puts an `ingress` qdisc into the place of ours, before the agent can put ours back.
+/// Replaces our qdisc by an `ingress` qdisc, before the agent can restore ours.
 pub(crate) fn displace(fabric: &Fabric, device: &str) {
     let batch = format!("qdisc del dev {device} clsact\nqdisc add dev {device} ingress\n");
     let mut tc = fabric.node.command("tc");
@@ -70,7 +70,7 @@ fn on_a_pods_device_our_program_hangs_at_it_and_the_status_names_it() {
     carry_all(&fabric, End::Pod(&pod), End::Pod(&other), &[]);
     assert!(count(&fabric, "from_endpoint", "eni") > forwarded);
 
-    // As the bandwidth plugin does: every packet goes by another device, which shapes them.
+    // Like the bandwidth plugin: every packet goes by another device, which shapes them.
     for command in [
         "ip link add shaper type ifb".to_owned(),
         "ip link set shaper up".to_owned(),
@@ -113,7 +113,7 @@ fn on_an_eni_there_is_no_egress_and_all_else_goes_on() {
         carry_all(&fabric, End::Pod(pod), PEER, &[eni]);
         carry_all(&fabric, PEER, End::Pod(pod), &[eni]);
     }
-    // What needs the other ENI only is added as ever.
+    // A pod that needs only the other ENI is still added.
     let third = fabric.add_pod(0, 1).unwrap();
     carry_all(&fabric, End::Pod(&third), PEER, &[0]);
     let filters = fabric.node.run("tc filter show dev eth1 ingress").unwrap();

@@ -1,4 +1,5 @@
-//! An MTU for what leaves the VPC, where the way there takes less than the VPC and says nothing of it.
+//! An MTU for packets out of the VPC, where the path's MTU is smaller than the VPC's and no router
+//! reports it.
 
 use std::sync::Arc;
 
@@ -16,10 +17,11 @@ use crate::support::{CHANGE, within};
 
 /// Enough for many windows.
 const BULK: usize = 1024 * 1024;
-/// What links beyond the VPC take.
+/// MTU of links beyond the VPC.
 const BEYOND: u32 = 1500;
 
-/// A jumbo VPC and a jumbo server, with links between them that take less and routers that tell nobody.
+/// A jumbo VPC and a jumbo server, with links of a smaller MTU between them and routers that send
+/// no errors.
 fn silent_scene(settings: Value) -> (Fabric, [Arc<Pod>; 2]) {
     let (fabric, pods) = scene_of(&Spec {
         mtu: MTU_JUMBO,
@@ -49,7 +51,8 @@ fn route_mtu(pod: &Pod, to: Place) -> anyhow::Result<u32> {
         .map_or(MTU_JUMBO, |mtu| mtu.try_into().unwrap()))
 }
 
-/// Everything gets through at its size: less to the Internet, all to the VPC.
+/// Expects that data gets through with the right MTU: less to the Internet, the full one to the
+/// VPC.
 #[track_caller]
 fn all_is_carried(fabric: &Fabric, pod: &Pod) {
     for family in Family::ALL {
@@ -86,7 +89,7 @@ fn running_and_new_pods_get_through_where_nobody_tells_them() {
     for pod in pods.iter().chain([&new]) {
         all_is_carried(&fabric, pod);
     }
-    // Without it everything is as before, for running pods too.
+    // Without the setting all is as before, for running pods too.
     fabric
         .agent
         .configure(&json!({"endpoint": {"internet-mtu": null}}))

@@ -1,4 +1,4 @@
-//! NetworkManager, the real one, on a node with a secondary ENI.
+//! The real NetworkManager on a node with a secondary ENI.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use serde_json::json;
 use crate::managers::{named, renamed, takes};
 use crate::support::{CHANGE, get, nothing_differs, within, within_counted};
 
-/// A profile of an Ethernet device, as a desktop or an installer makes one for every device.
+/// A profile of an Ethernet device, like those that a desktop or an installer makes for every
+/// device.
 fn profile(device: &str, ipv4: &str) -> String {
     format!(
         "[connection]\nid={device}\ntype=ethernet\ninterface-name={device}\n\
@@ -20,8 +21,8 @@ fn profile(device: &str, ipv4: &str) -> String {
     )
 }
 
-/// A node on which NetworkManager runs, with profiles for both ENIs and these files beside them,
-/// before the agent does: as where an ENI is attached while it runs. Then a pod on each ENI.
+/// A node on which NetworkManager runs before the agent, with profiles for both ENIs and more
+/// files, as if an ENI were attached while it runs. Then each ENI gets a pod.
 fn scene(more: &[(&'static str, String)]) -> (Fabric, Manager, DhcpServer, [Arc<Pod>; 2]) {
     let mut fabric = renamed(&Spec::default());
     let server = DhcpServer::start(&fabric, 1).unwrap();
@@ -47,7 +48,7 @@ fn scene(more: &[(&'static str, String)]) -> (Fabric, Manager, DhcpServer, [Arc<
     (fabric, manager, server, pods)
 }
 
-/// What NetworkManager says of a device that it set up.
+/// Log line of NetworkManager for a device that it has configured.
 fn taken(device: &str) -> String {
     format!("device ({device}): Activation: successful")
 }
@@ -65,7 +66,8 @@ fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
         check(state == "ready", || status["health"].to_string())
     });
     takes(&fabric, &pods);
-    // It sets the device up anew: a client that asks for it could be anybody.
+    // It reconfigures the device after an event; a request of a client is not distinguishable from
+    // others.
     let before = get(&fabric, "/v1/status")["repairs"]["total"].clone();
     fabric
         .node
@@ -76,7 +78,7 @@ fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
         check(status["repairs"]["total"] != before, || before.to_string())?;
         nothing_differs(&fabric)
     });
-    // It takes the address, and its time to give the device another one.
+    // It removes the address, and takes some time to give the device another one.
     let away = within_counted(CHANGE * 6, "its link-local address is back", || {
         let shown = fabric.node.run("ip -6 addr show dev ens6 scope link")?;
         // While it is tentative the kernel solicits no gateway from it (RFC 4862, 5.4).

@@ -1,4 +1,4 @@
-//! What the tests of network managers share.
+//! Helpers of the tests of network managers.
 
 use anyhow::Context as _;
 use bpf_tests::fabric::eventually::check;
@@ -9,7 +9,7 @@ use crate::support::{
     CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,
 };
 
-/// A fabric, the devices of which have the names of a Nitro instance. The agent is not started.
+/// A fabric whose devices have the names of a Nitro instance. The agent is not started.
 #[track_caller]
 pub(crate) fn renamed(spec: &Spec) -> Fabric {
     let fabric = Fabric::create(spec).unwrap();
@@ -25,10 +25,10 @@ pub(crate) fn repairs_of(status: &Value, kind: &str) -> u64 {
     status["repairs"]["by-kind"][kind].as_u64().unwrap_or(0)
 }
 
-/// The status names something of others on an ENI.
+/// Expects that the status names a foreign object on an ENI.
 ///
 /// # Errors
-/// When it does not: all that it names.
+/// When it does not: all named objects.
 pub(crate) fn named(
     status: &Value,
     eni: u8,
@@ -49,8 +49,8 @@ pub(crate) fn named(
     check(found, || format!("no {kind} {object} among {traces:#?}"))
 }
 
-/// Waits until everything of ours is there again, rules were repaired at least so often in all, and
-/// it all was counted.
+/// Waits until all of our objects are restored, checks that rules were repaired at least this often
+/// in total, and that all repairs were counted.
 #[track_caller]
 pub(crate) fn healed(fabric: &Fabric, what: &str, rules: u64) {
     let time = within_counted(CHANGE, what, || {
@@ -68,7 +68,7 @@ pub(crate) fn healed(fabric: &Fabric, what: &str, rules: u64) {
     assert!(time < HEAL, "{what}: all is back only after {time:?}");
 }
 
-/// Each pod, one on each ENI, is reached and reaches by its own.
+/// Expects that each pod, one on each ENI, sends and receives by its own ENI.
 #[track_caller]
 pub(crate) fn takes(fabric: &Fabric, pods: &[std::sync::Arc<Pod>; 2]) {
     within(CHANGE, "everything is there", || nothing_differs(fabric));

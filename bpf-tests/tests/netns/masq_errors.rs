@@ -14,15 +14,14 @@ use serde_json::json;
 use crate::masq::{internet, scene, snat};
 use crate::support::within;
 
-/// Nobody listens here.
+/// A port without a socket.
 const CLOSED: u16 = 9;
 const PATIENCE: Duration = Duration::from_secs(3);
-/// A datagram that is not answered by then is sent once more.
+/// A datagram without an answer by then is sent once more.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Sends once more, and looks whether it is refused. A closed socket may live on for a moment: a
-/// command that another test starts at this moment has a copy of it until it runs, and one
-/// datagram can end there unanswered.
+/// Sends once more, and expects a refusal. A command that another test starts at this moment may
+/// hold a copy of a closed socket until its exec. One datagram can end there unanswered.
 fn refused(socket: &UdpSocket) -> anyhow::Result<()> {
     let sent = socket.send(b"towpath");
     let error = sent.and_then(|_| socket.recv(&mut [0; 16])).err();
@@ -106,7 +105,7 @@ fn a_pod_is_told_where_its_ttl_ran_out() {
     fabric.finish().unwrap();
 }
 
-/// Who has no way to a destination says so, about packets that are translated.
+/// A router without a route to a destination sends errors, also about translated packets.
 #[test]
 fn a_pod_is_told_that_there_is_no_way() {
     let (fabric, pods) = scene(json!({}));

@@ -1,4 +1,4 @@
-//! Pods of a plain pool: nobody outside of the node knows their addresses, so they are seen with the
+//! Pods of a plain pool: their addresses are unknown outside of the node, so they are seen with the
 //! primary ENI's, in the VPC too.
 
 use bpf_tests::fabric::eventually::check;
@@ -23,7 +23,7 @@ fn give_blocks(fabric: &Fabric) {
     fabric.agent.write_document(&document).unwrap();
 }
 
-/// A pod with the address of that number of each block.
+/// A pod with the address of a number in each block.
 fn pod(fabric: &Fabric, number: usize) -> Pod {
     let [v4, v6] = BLOCKS.map(|block| {
         let block: IpNet = block.parse().unwrap();
@@ -41,7 +41,7 @@ fn pod(fabric: &Fabric, number: usize) -> Pod {
     pod
 }
 
-/// What a host of the VPC sees a pod as.
+/// Checks the address with which a host of the VPC sees a pod.
 fn seen_in_vpc(fabric: &Fabric, pod: &Pod, family: Family) {
     let server = Echo::telling(fabric.peer(family), 0).unwrap();
     let asker = Asker::open(pod.at(family), 0, server.address()).unwrap();
@@ -72,7 +72,7 @@ fn a_plain_pools_pods_reach_everything_as_the_primary() {
                 .unwrap();
         }
     }
-    // An address of the pool that no pod has leads nowhere.
+    // An unused address of the pool is unreachable.
     let nobody = "10.99.0.9";
     let ping = format!("ping -c 1 -W 1 {nobody}");
     plain[0].netns.run(&ping).unwrap_err();

@@ -1,4 +1,5 @@
-//! TCP's ends through the masquerade: ports used again at once, resets, half-closed connections.
+//! The end of TCP connections through the masquerade: ports reused at once, resets, half-closed
+//! connections.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ use crate::masq::{FIRST_PORT, internet, scene};
 const AGAIN: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Has a socket end with a RST.
+/// Makes a socket end with a RST.
 pub(crate) fn reset_at_close(stream: &TcpStream) {
     let linger = libc::linger {
         l_onoff: 1,
@@ -25,8 +26,8 @@ pub(crate) fn reset_at_close(stream: &TcpStream) {
     setsockopt(stream, sockopt::Linger, &linger).unwrap();
 }
 
-/// The server closes first, and keeps the old connection in `TIME_WAIT`: the new SYN comes on
-/// its tuple. With a RST nobody keeps anything.
+/// The server closes first, and keeps the old connection in `TIME_WAIT`: the new SYN comes on its
+/// tuple. After a RST neither side keeps the connection.
 #[test]
 fn a_port_is_used_again_at_once_after_fin_and_after_rst() {
     let (fabric, pods) = scene(json!({}));

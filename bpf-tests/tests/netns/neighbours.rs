@@ -1,4 +1,4 @@
-//! Programs of others on our hooks.
+//! Foreign programs on our hooks.
 
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::Protocol;
@@ -16,7 +16,7 @@ struct Foreign {
     after: ForeignProgram,
 }
 
-/// More packets than there are frames of ARP, which pass too, beside them.
+/// More packets than there are ARP frames, which are passed on too.
 const PASSED_ON: u64 = 8;
 
 /// At least [`PASSED_ON`] packets that our programs hand to the stack, at the pod and at its ENI.
@@ -32,8 +32,8 @@ fn passed_on(fabric: &Fabric, pod: &Pod) {
     }
 }
 
-/// What comes before ours sees every packet; what comes after sees what we pass on. Ours go on
-/// working.
+/// Expects that programs before ours see every packet, that those after ours see the packets that
+/// we pass on, and that ours still work.
 fn all_see_packets(fabric: &mut Fabric, on_pod: &Foreign, on_eni: &Foreign) {
     let pod = fabric.pods()[0].clone();
     let runs = |program: &ForeignProgram| program.runs().unwrap();
@@ -65,7 +65,7 @@ fn shown(fabric: &Fabric, device: &str, name: &str) -> Option<Value> {
     let status = get(fabric, "/v1/status");
     let programs = status["datapath"]["foreign-programs"].as_array().cloned();
     let mut programs = programs.unwrap_or_default().into_iter();
-    // tc adds to the name of a program that it took from a pin.
+    // tc extends the name of a program from a pin.
     let named = |program: &Value| {
         program["name"]
             .as_str()
@@ -110,7 +110,7 @@ fn tcx_programs_before_and_after_ours() {
     fabric.finish().unwrap();
 }
 
-/// Filters of tc see packets behind TCX; with clsact, before and after ours by their preference.
+/// Filters of tc see packets after TCX; with clsact, before and after ours by their preference.
 fn tc_filters(settings: Value, before: u16, after: u16, both: bool) {
     let spec = Spec {
         settings,
@@ -124,7 +124,7 @@ fn tc_filters(settings: Value, before: u16, after: u16, both: bool) {
             before: ForeignProgram::load(&format!("{name}_before"), &folder, Deed::Pass).unwrap(),
             after: ForeignProgram::load(&format!("{name}_after"), &folder, Deed::Pass).unwrap(),
         };
-        // With clsact the qdisc is there: ours hangs at it.
+        // With clsact the qdisc exists: our filter is attached to it.
         let _there = fabric
             .node
             .run(&format!("tc qdisc add dev {device} clsact"));

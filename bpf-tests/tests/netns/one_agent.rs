@@ -1,4 +1,4 @@
-//! One agent a network namespace, whatever its folders.
+//! One agent per network namespace, whatever its folders are.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::{End, PEER, carry_all};
 
-/// The configuration of another agent: nothing of the first one's is in it.
+/// The configuration of another agent, which shares no path with the first one's.
 fn other_config(fabric: &Fabric) -> PathBuf {
     let folder = fabric.agent.state_dir().with_extension("other");
     fs::create_dir_all(&folder).unwrap();
@@ -30,7 +30,7 @@ fn other_config(fabric: &Fabric) -> PathBuf {
     path
 }
 
-/// Runs the agent's binary with another configuration until it ends; what it says.
+/// Runs the agent's binary with another configuration until it ends, and returns its output.
 fn refused(fabric: &Fabric, config: &Path, words: &[&str]) -> Result<String> {
     let mut towpath = fabric.node.command(&agent::binary()?.display().to_string());
     towpath.arg("--config").arg(config).args(words);
@@ -59,7 +59,7 @@ fn a_second_agent_with_folders_of_its_own_is_refused() {
         !fabric.pin_root().with_file_name("other").exists(),
         "nothing is made"
     );
-    // Whoever comes right behind one that was killed finds nobody.
+    // An agent that starts right after one was killed finds the lock free.
     for _ in 0..3 {
         fabric.agent.kill().unwrap();
         fabric.start_agent().unwrap();
@@ -69,7 +69,7 @@ fn a_second_agent_with_folders_of_its_own_is_refused() {
     fabric.finish().unwrap();
 }
 
-/// Becomes nobody, in the calling thread alone.
+/// Changes the user of the calling thread alone to nobody.
 fn become_nobody() -> Result<()> {
     const NOBODY: libc::c_long = 65534;
     // SAFETY: three numbers, and no pointer. The system call itself changes this thread only.
@@ -78,7 +78,7 @@ fn become_nobody() -> Result<()> {
     Ok(())
 }
 
-/// Has nobody take a name of the lock.
+/// Takes a name of the lock as the user nobody.
 fn squat(fabric: &Fabric, number: usize) -> UnixListener {
     let name = format!("towpath-agent-{number}");
     let taken = fabric.node.enter(|| {
@@ -105,7 +105,7 @@ fn somebody_without_privileges_stops_nobody() {
         "{said}"
     );
 
-    // All of them: nobody is kept from starting, and the state folder still has one agent.
+    // All names: an agent still starts, and the state folder still has one agent.
     fabric.agent.stop().unwrap();
     let all: Vec<_> = (2..8).map(|number| squat(&fabric, number)).collect();
     fabric.start_agent().unwrap();
@@ -119,7 +119,7 @@ fn somebody_without_privileges_stops_nobody() {
     fabric.finish().unwrap();
 }
 
-/// Python that takes the lock's first name, says so, and keeps it.
+/// Python that takes the lock's first name, reports that, and keeps it.
 const SQUATTER: &str = "
 import socket, sys
 lock = socket.socket(socket.AF_UNIX)
@@ -156,7 +156,7 @@ impl Drop for Squatter {
     }
 }
 
-/// Everybody may be root of a user namespace, and has all capabilities there.
+/// Every user may be root of a user namespace, with all capabilities there.
 #[test]
 fn root_of_a_user_namespace_stops_nobody_and_root_of_the_hosts_does() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What only the stack can carry: IPv4 options, multicast and broadcast.
+//! Traffic that only the stack can carry: IPv4 options, multicast and broadcast.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,7 +50,7 @@ fn packets_with_ipv4_options_take_their_eni() {
 fn multicast_and_broadcast_reach_the_stack_and_no_eni() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
-    // Has the stack answer: who gets a reply was heard.
+    // Makes the stack answer: a reply shows that the packet was received.
     fabric
         .node
         .sysctls(&[("ipv4/icmp_echo_ignore_broadcasts", "0")])

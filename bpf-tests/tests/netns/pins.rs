@@ -1,4 +1,4 @@
-//! Accidents of the pin folder while the agent runs: no flow is lost, and nothing else waits.
+//! Faults of the pin folder while the agent runs: no flow is lost, and no other work waits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use crate::masq::{internet, scene};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within};
 
-/// The time that pins may be away.
+/// The time that pins may be missing.
 const PINNED: Duration = Duration::from_secs(2);
-/// The source port of both pods: outside of the range, and one of them finds its candidate taken.
+/// The source port of both pods: outside of the range, so that one of them finds its candidate
+/// taken.
 const PORT: u16 = 1000;
 
-/// What befalls the folder.
+/// Fault of the folder.
 #[derive(Clone, Copy, Debug)]
 enum Accident {
     RemoveFolder,
@@ -90,7 +91,7 @@ impl Idle {
         idle
     }
 
-    /// The servers speak first, on every connection.
+    /// Makes the servers send first, on every connection.
     fn hear(&mut self, when: &str) {
         for (server, session) in &mut self.sessions {
             self.servers[*server].speak(session.seen()).unwrap();

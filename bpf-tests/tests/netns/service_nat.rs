@@ -1,5 +1,6 @@
-//! Connections through the host's service NAT on the direct path: when they begin to be noted, and how
-//! long notes live. That each kind of service works is shown by the test program `services`.
+//! Connections through the host's service NAT on the direct path: when the programs begin to store
+//! them, and the lifetime of their entries. The test program `services` covers each kind of
+//! service.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -20,9 +21,9 @@ use crate::support::{CHANGE, get, nothing_differs, within, within_quiet};
 
 const SERVICE_PORT: u16 = 80;
 const NODE_PORT: u16 = 30_080;
-/// Until connection tracking is looked at: every five seconds.
+/// Deadline for a check of connection tracking, which is due every five seconds.
 const LOOK: Duration = Duration::from_secs(20);
-/// Which of the connections leave the VPC, from the last to the first.
+/// Indexes of the connections that leave the VPC, from the last to the first.
 const TO_THE_WORLD: [usize; 2] = [6, 2];
 
 fn services(nat: &str) -> Value {
@@ -36,7 +37,7 @@ fn service(family: Family) -> IpAddr {
     }
 }
 
-/// A connection whose server can speak first.
+/// A connection whose server can send first.
 struct Talk {
     server: Echo,
     session: Session,
@@ -50,7 +51,7 @@ impl Talk {
         Self { server, session }
     }
 
-    /// The server speaks, then the client.
+    /// Sends data, first from the server, then from the client.
     #[track_caller]
     fn goes_on(&mut self, when: &str) {
         let heard = self.server.speak(self.session.seen());
@@ -61,8 +62,9 @@ impl Talk {
     }
 }
 
-/// A connection of each kind that a note is of, in both families: a pod asks for what is on this node,
-/// on another one and in the world, and is asked by a node port at the ENI that does not own it.
+/// One connection of each kind that has an entry, in both families. A pod connects to ends on this
+/// node, on another one and in the world. A client connects to the pod by a node port at another
+/// ENI than the pod's.
 fn talks(fabric: &Fabric, [pod, other]: &[std::sync::Arc<Pod>; 2]) -> Vec<Talk> {
     let mut talks = Vec::new();
     for family in Family::ALL {
@@ -108,7 +110,7 @@ fn lose(folder: &Path, wanted: fn(&str) -> bool) {
     }
 }
 
-/// Has there be a rule of service NAT, and waits for the agent to see it and for its programs to run.
+/// Adds a rule of service NAT, and waits until the agent has seen it and its programs run.
 fn wait_for_notes(fabric: &Fabric) {
     let nowhere = SocketAddr::new([192, 0, 2, 1].into(), 1);
     fabric.serve(nowhere, nowhere).unwrap();
@@ -135,7 +137,7 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     assert!(evidence.contains("chain inet services pre"), "{evidence}");
     assert_eq!(at_egress(&fabric, &pods[0]), 1);
     go_on(&mut talks, "once it is on");
-    // What was seen once counts as long as the agent runs.
+    // A rule that was seen once counts as long as the agent runs.
     drop(talks);
     fabric.node.run("nft delete table inet services").unwrap();
     assert_eq!(notes(&fabric)["notes"], true);
@@ -151,7 +153,7 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     fabric.finish().unwrap();
 }
 
-/// The backends' answers go past the stack, so no client hears them.
+/// The backends' answers bypass the stack, so that no client accepts them.
 #[test]
 fn with_the_setting_off_what_it_cuts_off_is_counted() {
     let (fabric, [pod, other]) = scene(services("off"));
@@ -175,7 +177,7 @@ fn with_the_setting_off_what_it_cuts_off_is_counted() {
     fabric.finish().unwrap();
 }
 
-/// Answers go back to a network behind a device of the node that is no ENI.
+/// Answers return to a network behind a device of the node that is not an ENI.
 #[test]
 fn containers_of_the_node_are_answered() {
     let (mut fabric, pods) = scene(services("on"));
@@ -199,7 +201,7 @@ fn containers_of_the_node_are_answered() {
     fabric.finish().unwrap();
 }
 
-/// A port that was used to ask a server through a service, and then to ask the same server itself.
+/// A port that was used for a server through a service, and then for the same server directly.
 #[test]
 fn a_port_that_a_service_has_seen_is_good_for_its_backend_too() {
     const PORT: u16 = 23_456;
@@ -227,7 +229,7 @@ fn a_port_that_a_service_has_seen_is_good_for_its_backend_too() {
     fabric.finish().unwrap();
 }
 
-/// Where the programs are filters, and the configuration names no services.
+/// The programs are filters here, and the configuration names no services.
 #[test]
 fn node_ports_are_answered_by_clsact_and_without_service_addresses() {
     let (fabric, pods) = scene(json!({"datapath": {"attach": "clsact"}}));
@@ -246,10 +248,10 @@ fn node_ports_are_answered_by_clsact_and_without_service_addresses() {
     fabric.finish().unwrap();
 }
 
-/// Which maps a test loses, by their name.
+/// Selection of the maps that a test loses, by their name.
 type Wanted = fn(&str) -> bool;
 
-/// The first install on a live node, a new layout of the maps, somebody who removed them.
+/// The first install on a live node, a new layout of the maps, or their removal.
 #[test]
 fn lost_notes_are_renewed_from_conntrack() {
     let (mut fabric, pods) = scene(services("on"));
@@ -260,7 +262,7 @@ fn lost_notes_are_renewed_from_conntrack() {
         lose(&fabric.pin_root(), wanted);
         fabric.start_agent().unwrap();
         if lost == "all maps" {
-            // We had translated these: nobody else knows how.
+            // These were translated by us: conntrack does not have the translation.
             for number in TO_THE_WORLD {
                 drop(talks.remove(number));
             }
@@ -270,7 +272,7 @@ fn lost_notes_are_renewed_from_conntrack() {
     fabric.finish().unwrap();
 }
 
-/// Flows that the agent translates are gone by then, and the notes' own time is over.
+/// By then, flows that the agent translates are gone, and the entries' own timeout is over.
 #[test]
 fn a_note_lives_while_conntrack_has_the_connection() {
     let mut settings = services("on");
@@ -287,10 +289,9 @@ fn a_note_lives_while_conntrack_has_the_connection() {
     };
     let of_kind = |kind: &str| listed().iter().filter(|flow| flow["kind"] == kind).count();
     let noted = of_kind("stack");
-    // What we translate has its note in the translation.
+    // The entry of a flow that we translate is in the translation.
     assert_eq!(noted, talks.len() - TO_THE_WORLD.len(), "{:?}", listed());
-    // Entries keep the time that they were given, unless a packet comes; notes follow what new ones
-    // would be given.
+    // Entries keep their timeout unless a packet comes; our entries follow the timeout of new ones.
     within_quiet(CHANGE, &fabric);
     fabric
         .node
@@ -303,7 +304,7 @@ fn a_note_lives_while_conntrack_has_the_connection() {
     });
     assert_eq!(of_kind("stack"), noted);
     go_on(&mut talks, "after its own time");
-    // A flush does not take it either.
+    // A flush does not remove it either.
     fabric
         .agent
         .ask("POST", "/v1/nat/flush", Some(&json!({"all": true})))

@@ -1,4 +1,5 @@
-//! Hosts that drop what connection tracking calls INVALID, and take up no connection in its middle.
+//! Hosts that drop packets in connection tracking's state INVALID, and pick up no connection
+//! mid-stream.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::support::{CHANGE, within};
 
 /// Enough for many windows.
 const BULK: usize = 1024 * 1024;
-/// What the ENIs take later on.
+/// MTU of the ENIs later on.
 const LESS: u32 = 1500;
 
-/// Drops INVALID packets wherever a filter can, as hardening guides have it.
+/// Drops INVALID packets at every hook, as hardening guides recommend.
 fn harden(node: &Netns) {
     node.run("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
         .unwrap();
@@ -35,7 +36,7 @@ fn harden(node: &Netns) {
     }
 }
 
-/// A hardened node whose connection tracking is at work, and our table there.
+/// A hardened node with active connection tracking and our table.
 fn hardened(spec: &Spec) -> (Fabric, [Arc<Pod>; 2]) {
     let (fabric, pods) = scene_of(spec);
     harden(&fabric.node);
@@ -107,7 +108,7 @@ fn a_link_that_shrinks_cuts_no_open_connection_off() {
     fabric.finish().unwrap();
 }
 
-/// The node answers a packet whose hop limit ends there.
+/// Expects that the node answers a packet whose hop limit ends there.
 #[track_caller]
 fn hears_of_a_ttl_that_ends(from: Place, to: Place) {
     let said = ping(from, to.address, &["-t", "1"])
@@ -159,7 +160,7 @@ fn the_table_comes_back_and_goes_with_a_clean_up() {
             check(found == count as u64 + 1, || format!("{found} repairs"))
         });
     }
-    // Others' rules are left alone.
+    // Foreign rules are left alone.
     fabric.node.run("nft add table inet mine").unwrap();
     fabric.agent.stop().unwrap();
     let words = ["cleanup", "--yes"];

@@ -1,4 +1,4 @@
-//! Frames, put together byte by byte: sequences hold what no builder of packets would make.
+//! Frames, built byte by byte: sequences contain packets that no packet builder would make.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ const ICMPV6: u8 = 58;
 const IPV6_FRAGMENT: u8 = 44;
 const IPV6_DESTINATION_OPTIONS: u8 = 60;
 
-/// Bytes of payload in each piece of a datagram but the last; a multiple of 8.
+/// Bytes of payload in each fragment of a datagram but the last; a multiple of 8.
 pub(crate) const PIECE: usize = 512;
 
-/// The ones' complement sum of RFC 1071 over some bytes, carried on from another one.
+/// The ones' complement sum of RFC 1071 over some bytes, continued from another one.
 fn sum(bytes: &[u8], start: u32) -> u32 {
     bytes.chunks(2).fold(start, |sum, pair| {
         let low = pair.get(1).copied().unwrap_or_default();
@@ -28,7 +28,7 @@ fn folded(mut sum: u32) -> u16 {
     u16::try_from(sum).unwrap_or_default()
 }
 
-/// The Internet checksum of some bytes; 0 over bytes that hold a right one.
+/// The Internet checksum of some bytes; 0 over bytes with a correct one.
 pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     !folded(sum(bytes, 0))
 }
@@ -45,7 +45,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The checksum of what an IP packet carries; 0 where a right one is in place.
+/// The checksum of an IP packet's payload; 0 if a correct one is in place.
 pub(crate) fn transport_checksum(
     source: &[u8],
     destination: &[u8],
@@ -62,7 +62,7 @@ pub(crate) fn transport_checksum(
     !folded(sum(bytes, total))
 }
 
-/// Where in its header a protocol has its checksum.
+/// Offset of the checksum in a protocol's header.
 pub(crate) fn checksum_offset(protocol: u8) -> Option<usize> {
     match protocol {
         TCP => Some(16),
@@ -72,7 +72,7 @@ pub(crate) fn checksum_offset(protocol: u8) -> Option<usize> {
     }
 }
 
-/// What an IP packet carries, with its checksum.
+/// Payload of an IP packet, with its checksum.
 pub(crate) struct Transport {
     pub(crate) protocol: u8,
     pub(crate) bytes: Vec<u8>,
@@ -147,7 +147,7 @@ impl Transport {
     }
 }
 
-/// The addresses of a packet, and its id should it come in pieces.
+/// The addresses of a packet, and its id for fragments.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) source: IpAddr,
@@ -161,7 +161,7 @@ impl Header {
         self.piece(transport.protocol, &transport.bytes, None)
     }
 
-    /// The pieces of a packet, in the order of their offsets.
+    /// The fragments of a packet, in the order of their offsets.
     pub(crate) fn pieces(&self, transport: &Transport) -> Vec<Vec<u8>> {
         let last = transport.bytes.len().div_ceil(PIECE) - 1;
         let pieces = transport.bytes.chunks(PIECE).enumerate();
@@ -173,7 +173,7 @@ impl Header {
             .collect()
     }
 
-    /// A packet of which `fragment` gives the offset and whether more follow.
+    /// A packet; `fragment` gives the offset, and true if more fragments follow.
     fn piece(&self, protocol: u8, bytes: &[u8], fragment: Option<(usize, bool)>) -> Vec<u8> {
         let words = |offset: usize, more: bool, is_v4: bool| {
             let offset = u16::try_from(offset).unwrap_or_default();
@@ -225,8 +225,8 @@ impl Header {
     }
 }
 
-/// A quote of an IP packet for an error: so many bytes behind its header, and with options put in,
-/// which a router on its way might have done.
+/// A quote of an IP packet for an error: this many bytes after its header, optionally with options
+/// that a router on the way might have added.
 pub(crate) fn quote(packet: &[u8], bytes: Option<usize>, with_options: bool) -> Vec<u8> {
     let is_v4 = packet.first().is_some_and(|byte| byte >> 4 == 4);
     let header = if is_v4 { 20 } else { 40 };

@@ -1,6 +1,6 @@
-//! A packet with everything taken out that two translations may do in two ways: the translation
-//! address and port, ids of packets that a stack made by itself, and checksums, once they have been
-//! found right.
+//! A packet without the parts in which two correct translations may differ. These are the
+//! translation address and port, ids of packets that a stack made by itself, and checksums, once
+//! they are verified.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use anyhow::{Result, bail, ensure};
 
 use crate::build::{SCTP, TCP, UDP, checksum, checksum_offset, icmp, transport_checksum};
 
-/// A checksum that was right.
+/// Replacement for a checksum that was correct.
 const RIGHT: [u8; 2] = [0xc5, 0xc5];
 
-/// The address and port that the outside sees, and what they stand for.
+/// The address and port that the outside sees, and the pod's that they replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
     pub(crate) address: IpAddr,
@@ -20,7 +20,7 @@ pub(crate) struct Mapping {
     pub(crate) inside_port: u16,
 }
 
-/// Where the parts of an IP packet lie.
+/// Offsets of the parts of an IP packet.
 struct Layout {
     is_v4: bool,
     protocol: u8,
@@ -28,9 +28,9 @@ struct Layout {
     offset: usize,
     more: bool,
     id: u32,
-    /// Where an IPv6 fragment header is.
+    /// Offset of an IPv6 fragment header.
     fragment: Option<usize>,
-    /// True if a quote has to be looked for.
+    /// True if the packet may contain a quote.
     is_error: bool,
 }
 
@@ -111,8 +111,8 @@ impl Layout {
     }
 }
 
-/// What came with one packet or the pieces of one, with the mapping undone. `original` is the
-/// transport part of what an error quotes, whole.
+/// Packets of one packet or its fragments, with the mapping undone. `original` is the whole
+/// transport part of the packet that an error quotes.
 pub(crate) fn canonical(
     frames: &[Vec<u8>],
     mapping: Option<&Mapping>,
@@ -123,7 +123,7 @@ pub(crate) fn canonical(
     for frame in &mut frames {
         ensure!(frame.len() > 34, "a frame of {} bytes", frame.len());
     }
-    // Of what a stack makes by itself, the device would work out the checksum.
+    // A packet of the stack itself has no checksum yet, as the device would compute it.
     if !is_from_node {
         check_datagrams(&frames)?;
     }
@@ -134,7 +134,7 @@ pub(crate) fn canonical(
     Ok(frames)
 }
 
-/// Puts pieces together and checks the checksum of every datagram that is whole.
+/// Reassembles fragments, and checks the checksum of every whole datagram.
 fn check_datagrams(frames: &[Vec<u8>]) -> Result<()> {
     let mut done = Vec::new();
     for frame in frames {
@@ -197,7 +197,7 @@ fn check_sum(source: &[u8], destination: &[u8], protocol: u8, bytes: &[u8]) -> R
     Ok(())
 }
 
-/// Length of an IP packet by its header; what is behind it pads the frame.
+/// Length of an IP packet by its header; later bytes are padding of the frame.
 fn total_length(packet: &[u8]) -> Result<usize> {
     let length = if packet[0] >> 4 == 4 {
         usize::from(word(packet, 2)?)
@@ -208,7 +208,7 @@ fn total_length(packet: &[u8]) -> Result<usize> {
     Ok(length)
 }
 
-/// Undoes the mapping in a packet and in what it quotes.
+/// Undoes the mapping in a packet and in its quote.
 fn undo(
     packet: &mut [u8],
     mapping: Option<&Mapping>,
@@ -226,7 +226,7 @@ fn undo(
             packet[4..6].fill(0);
         }
     } else if let Some(at) = parts.fragment {
-        // conntrack puts datagrams together and cuts them again, with an id of its own.
+        // conntrack reassembles datagrams and fragments them again, with an id of its own.
         packet[at + 4..at + 8].fill(0);
     }
     if parts.is_error {
@@ -245,7 +245,7 @@ fn undo(
     Ok(())
 }
 
-/// Replaces a checksum that is in place; a UDP checksum of 0 is none.
+/// Replaces a checksum that is in place; a UDP checksum of 0 means that there is none.
 fn mark_right(packet: &mut [u8], at: usize, protocol: u8) {
     if let Some(field) = packet.get_mut(at..at + 2)
         && !(protocol == UDP && field == [0, 0])
@@ -269,7 +269,7 @@ fn undo_quote(packet: &mut [u8], mapping: Option<&Mapping>, original: Option<&[u
         && !parts.more
         && packet.len() >= parts.transport + at + 2
     {
-        // What the quote leaves out is as it was sent.
+        // The part that the quote omits is unchanged.
         let mut bytes = packet[parts.transport..].to_vec();
         bytes.extend(original.iter().skip(bytes.len()));
         let (source, destination) = parts.addresses();
@@ -287,7 +287,7 @@ fn undo_quote(packet: &mut [u8], mapping: Option<&Mapping>, original: Option<&[u
     Ok(())
 }
 
-/// Puts the pod's address and port where the outside sees the mapping's.
+/// Replaces the mapping's address and port by the pod's.
 fn rename(packet: &mut [u8], parts: &Layout, mapping: &Mapping) {
     let (source, destination) = parts.addresses();
     let (outside, inside) = (octets(mapping.address), octets(mapping.inside));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::sequence::{Ports, Segment, Way};
 
-/// How far each side of a connection has counted.
+/// Sequence numbers that each side of a connection has reached.
 #[derive(Clone, Copy)]
 struct Counted {
     out: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// The two numbers of the next segment, with so many bytes of payload.
+    /// The two numbers of the next segment, with a payload of this length.
     pub(crate) fn next(
         &mut self,
         way: Way,

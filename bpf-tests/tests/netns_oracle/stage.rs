@@ -1,4 +1,4 @@
-//! A pod, a node and the world, joined by two pairs of devices: the same for the kernel's
+//! A pod, a node and the world, connected by two pairs of devices: equal for the kernel's
 //! translation and for ours.
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::canonical::is_about;
 
-/// The time that a packet may take that has to come.
+/// Deadline for a packet that must arrive.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 type Mac = [u8; 6];
@@ -35,11 +35,11 @@ pub(crate) const ENI: u32 = 21;
 pub(crate) struct Net {
     pub(crate) name: &'static str,
     pub(crate) pod: IpAddr,
-    /// The node's own address, to which it translates.
+    /// The node's own address, which is its translation address.
     pub(crate) node: IpAddr,
     pub(crate) gateway: IpAddr,
     pub(crate) remote: IpAddr,
-    /// A router on the way to the remote.
+    /// A router on the path to the remote.
     pub(crate) router: IpAddr,
 }
 
@@ -87,8 +87,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Makes the namespaces and devices. The calling thread stays on one CPU from then on: packets
-    /// then keep their order through the node.
+    /// Makes the namespaces and devices. The calling thread stays on one CPU from then on, so that
+    /// packets keep their order through the node.
     pub(crate) fn new() -> Result<Self> {
         let mut cpus = CpuSet::new();
         cpus.set(0)?;
@@ -108,7 +108,7 @@ impl Stage {
         })
     }
 
-    /// Has the kernel translate, by conntrack and nftables.
+    /// Makes the kernel translate, by conntrack and nftables.
     pub(crate) fn masquerade(&self) -> Result<()> {
         self.node.run(|| {
             for (net, family) in NETS.iter().zip(["ip", "ip6"]) {
@@ -142,8 +142,8 @@ impl Stage {
         self.socket(end).send(&frame)
     }
 
-    /// The frames about the outside that come to one end, up to one that holds `mark`, which comes
-    /// last.
+    /// The frames from or to the outside that reach one end, until one that contains `mark`, which
+    /// is last.
     pub(crate) fn collect(&self, end: End, net: &Net, mark: &[u8]) -> Result<Vec<Vec<u8>>> {
         let came = RefCell::new(Vec::new());
         let last = self.socket(end).receive(DEADLINE, |frame| {
@@ -218,7 +218,7 @@ fn wire(index: u32, name: &str, mac: Mac, there: &Namespace, peer: Mac) -> Resul
     there.run(|| ip("link set far up"))
 }
 
-/// A namespace that sends nothing by itself.
+/// A namespace that sends no packets of its own.
 fn silent() -> Result<Namespace> {
     let namespace = Namespace::new()?;
     namespace.run(|| {

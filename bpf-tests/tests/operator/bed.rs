@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A deadline for what takes seconds.
+/// A deadline for events that take seconds.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// The path of `CiliumNode` objects.
 pub(crate) const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
@@ -39,7 +39,7 @@ impl Bed {
         Self::of_world(world(instances))
     }
 
-    /// A cluster without nodes, in a cloud that begins so.
+    /// A cluster without nodes, in a cloud with this initial state.
     pub(crate) fn of_world(world: Value) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let name = folder.path().file_name().and_then(|name| name.to_str());
@@ -78,8 +78,8 @@ impl Bed {
         Operator::start(spec, settings)
     }
 
-    /// Makes the Node and the `CiliumNode` of an instance, as its agent does. It wants this many
-    /// addresses, of which its pods have `requested` less 8.
+    /// Creates the Node and the `CiliumNode` of an instance, as its agent does. It requests this
+    /// many addresses, of which its pods have `requested` less 8.
     pub(crate) fn add_node(&self, number: usize, requested: u32) -> Result<()> {
         let name = node_name(number);
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
@@ -104,7 +104,7 @@ impl Bed {
         admin.post(NODES, &object)?.expect(201).map(drop)
     }
 
-    /// Has a node want this many addresses.
+    /// Makes a node request this many addresses.
     pub(crate) fn request(&self, number: usize, requested: u32) -> Result<()> {
         let path = format!("{NODES}/{}", node_name(number));
         let wanted = json!({"spec": {"ipam": {"pools": {"requested": [
@@ -153,11 +153,11 @@ impl Bed {
             .0)
     }
 
-    /// Checks what has to hold at the end of each test: every published address is one that the cloud
-    /// gives to an ENI of that instance, and no ENI of the cluster is loose.
+    /// Checks the invariants at the end of each test: every published address is one that the cloud
+    /// assigned to an ENI of that instance, and no ENI of the cluster is unattached.
     pub(crate) fn finish(self) -> Result<()> {
         let admin = self.server.admin();
-        // A resource that was defined a moment ago is not served yet.
+        // A resource that was just defined is not served yet.
         let (nodes, _) = eventually(SOON, "nodes are listed", || admin.get(NODES)?.expect(200))?;
         let audited = self.cloud.peek(|cloud| audit::addresses(cloud, &nodes));
         audited.with_context(|| self.logs())?;

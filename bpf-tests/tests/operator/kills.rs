@@ -1,4 +1,4 @@
-//! Operators that are killed at any moment, in a cloud that loses answers.
+//! Operators that are killed at random moments, in a cloud that loses answers.
 
 use std::thread;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
         bed.request(node, 8 + u32::try_from(random.below(20)).unwrap())
             .unwrap();
         lose_an_answer(&bed, &mut random).unwrap();
-        // The moment of the kill is what is varied; nothing is waited for.
+        // The moment of the kill varies; the test waits for no event.
         let moment = 300 + 100 * u64::try_from(random.below(30)).unwrap();
         thread::sleep(Duration::from_millis(moment));
         operator.kill().unwrap();
@@ -48,7 +48,7 @@ fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
     drop(operator);
 }
 
-/// Has the cloud lose the answer to one of the next calls of an action.
+/// Makes the cloud lose the answer to one of the next calls of an action.
 fn lose_an_answer(bed: &Bed, random: &mut Random) -> Result<()> {
     let actions = [
         "CreateNetworkInterface",

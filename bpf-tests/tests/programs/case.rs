@@ -1,4 +1,4 @@
-//! One packet, one program, and everything that must come of it.
+//! One packet, one program, and all expected results.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use loader::bpf::DatapathSettings;
 
 use crate::world::{Device, MARK_IN, OTHERS, done, node, node_with};
 
-/// Counters that are not zero, by their slot.
+/// Nonzero counters, by their slot.
 type Counters = BTreeMap<u32, Counter>;
 
-/// What must become of the packet.
+/// Expected result for the packet.
 #[derive(Clone)]
 pub(crate) enum Expect {
     /// It goes to the stack with this mark; no byte changes.
@@ -22,7 +22,7 @@ pub(crate) enum Expect {
     Redirect(Verdict, Vec<u8>, u32),
     /// It goes to the stack with these bytes and this mark.
     Rewritten(Verdict, Vec<u8>, u32),
-    /// It goes to the stack with another port of ours as its source, its mark as it was.
+    /// It goes to the stack with another port for translation as its source, and an unchanged mark.
     OtherPort(Verdict, Box<Frame>),
     /// It is dropped.
     Drop(DropReason),
@@ -73,7 +73,7 @@ impl Case {
         }
     }
 
-    /// As a packet that stands for several with so many bytes of payload each.
+    /// As a GSO packet with segments of this payload in bytes.
     pub(crate) fn gso(mut self, gso_size: usize) -> Self {
         self.input.gso_size = u32::try_from(gso_size).unwrap();
         self
@@ -88,7 +88,7 @@ impl Case {
 
     /// As a packet that a pod's device received.
     pub(crate) fn of_pod(self, device: Device) -> Self {
-        // Our bits of what the stack sends say the owner's ENI.
+        // In packets that the stack sends, our bits are the owner ENI's.
         self.by(device, OTHERS)
     }
 
@@ -99,21 +99,21 @@ impl Case {
         self
     }
 
-    /// True if it is a packet that the stack sends on. A test run on Linux 5.10 cannot be told that
-    /// another device has received a packet.
+    /// True if it is a packet that the stack sends on. On Linux 5.10 a test run cannot have another
+    /// device as the receiver.
     pub(crate) fn is_carried(&self) -> bool {
         let is_sent = matches!(self.program, Program::ToNetwork | Program::ToEndpoint);
         is_sent && self.input.ingress_ifindex != 0
     }
 
-    /// Runs it and compares.
+    /// Runs the case and compares its result.
     pub(crate) fn check(&self, programs: &mut Programs) {
         let before = programs.counters().unwrap();
         self.check_after(programs, &before);
     }
 
-    /// The same where this was counted before; what is counted then. To read the counters takes
-    /// longer than all else.
+    /// Runs the case after these counts, and returns the new ones. Reading the counters takes
+    /// longer than all the rest.
     fn check_after(&self, programs: &mut Programs, before: &Counters) -> Counters {
         let name = format!("{}: {}", self.program.name(), self.name);
         let output = programs
@@ -145,7 +145,7 @@ impl Case {
         counted
     }
 
-    /// Compares what came of it.
+    /// Compares the result.
     pub(crate) fn judge(&self, output: &Output) {
         let name = format!("{}: {}", self.program.name(), self.name);
         let chosen;
@@ -157,7 +157,7 @@ impl Case {
                 chosen = with_port(frame, &output.frame);
                 (PASS, &chosen, self.input.mark)
             }
-            // What a dropped packet looks like is nobody's business.
+            // The contents of a dropped packet do not matter.
             Expect::Drop(_) => {
                 assert_eq!(output.code, DROP, "{name}: code");
                 return;
@@ -172,7 +172,7 @@ impl Case {
         assert_eq!(hex(&output.frame), hex(frame), "{name}: bytes");
     }
 
-    /// The outcome of a counter's slot, or what else it is.
+    /// The outcome of a counter's slot, or a description of another slot.
     fn describe(&self, slot: u32) -> String {
         slot.checked_sub(self.program.slot(Outcome::Passed(Verdict::Local)))
             .and_then(|code| u8::try_from(code).ok())
@@ -199,7 +199,8 @@ impl Table {
     }
 }
 
-/// The frame with the port that a program chose, which must be one of ours and not the frame's.
+/// The frame with the port that a program chose, which must be one for translation and not the
+/// frame's.
 fn with_port(frame: &Frame, made: &[u8]) -> Vec<u8> {
     let at = ETHERNET + if frame.source.is_ipv4() { 20 } else { 40 };
     let port = u16::from_be_bytes([made[at], made[at + 1]]);
@@ -216,13 +217,13 @@ pub(crate) fn check_all(cases: &[Case]) {
     }
 }
 
-/// A packet that goes on with its hop limit lowered by one, its MACs as they were.
+/// A packet that leaves with its hop limit lowered by one, and its MACs unchanged.
 pub(crate) fn to_eni(frame: &Frame) -> Expect {
     let frame = frame.clone().hop_limit(frame.hop_limit - 1);
     Expect::Redirect(Verdict::Eni, frame.bytes(), done())
 }
 
-/// A packet that goes on into a pod: hop limit lowered, MACs of that pod's veth, no mark.
+/// A packet that is delivered to a pod: hop limit lowered, MACs of that pod's veth, no mark.
 pub(crate) fn to_pod(frame: &Frame, device: Device, pod_mac: [u8; 6]) -> Expect {
     let frame = frame
         .clone()

@@ -9,7 +9,7 @@ use crate::{
     from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path, stack_flows,
 };
 
-/// Outcomes that only what pods send to something of this node has.
+/// Outcomes that only a pod's packets to an end on this node have.
 const OF_POD: [Verdict; 13] = [
     Verdict::Local,
     Verdict::Host,
@@ -25,7 +25,7 @@ const OF_POD: [Verdict; 13] = [
     Verdict::StackFlow,
     Verdict::Reordered,
 ];
-/// Drops of what a pod sends, by its frame and addresses.
+/// Drops of a pod's packets, by frame and addresses.
 const DROPS_OF_POD: [DropReason; 7] = [
     DropReason::SpoofedSource,
     DropReason::VlanTagged,
@@ -35,9 +35,9 @@ const DROPS_OF_POD: [DropReason; 7] = [
     DropReason::RouterSolicitation,
     DropReason::LinkLocalLimit,
 ];
-/// How a pod's packet leaves the node, whoever sends it on.
+/// Verdicts of a pod's packet that leaves the node, whichever program sends it.
 const LEAVING: [Verdict; 3] = [Verdict::Eni, Verdict::Translated, Verdict::Inbound];
-/// Drops of what leaves the node.
+/// Drops of packets that leave the node.
 const DROPS_LEAVING: [DropReason; 14] = [
     DropReason::Truncated,
     DropReason::MalformedHeader,
@@ -55,8 +55,8 @@ const DROPS_LEAVING: [DropReason; 14] = [
     DropReason::SctpPortTaken,
 ];
 
-/// The outcomes that a program has. `HelperFailed` is not among them: it needs a kernel that is out
-/// of memory.
+/// The outcomes of a program. `HelperFailed` is not among them: it needs a kernel that is out of
+/// memory.
 fn outcomes(program: Program) -> BTreeSet<Outcome> {
     let (passed, dropped): (Vec<Verdict>, Vec<DropReason>) = match program {
         Program::FromEndpoint => (

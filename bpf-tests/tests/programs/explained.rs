@@ -1,4 +1,4 @@
-//! What `towpath masq explain` says of a packet is what the programs do with it.
+//! `towpath masq explain` must explain a packet as the programs handle it.
 
 use std::env;
 
@@ -6,12 +6,12 @@ use anyhow::Result;
 use bpf_tests::fuzz::{Explained, Seen, Variant, make_devices};
 use bpf_tests::testrun::private_namespace;
 
-/// Where the seeds begin.
+/// The first seed.
 const FIRST: u64 = 0x6578_706c_6169_6e00;
-/// Nodes of each variant that an ordinary run makes, and a full one.
+/// Nodes of each variant in an ordinary run, and in a full one.
 const SHORT: u64 = 40;
 const FULL: u64 = 2_000;
-/// Answers that a run has to come to, or it proves little.
+/// Answers that must occur in a run, or it proves little.
 const WANTED: [(&str, &str); 20] = [
     ("Translated", "translated"),
     ("Untranslated", "exempt-vpc"),

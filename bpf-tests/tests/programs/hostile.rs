@@ -1,4 +1,4 @@
-//! Packets whose headers lie, for every program. A test run takes no IP packet that is shorter
+//! Packets with false headers, for every program. A test run accepts no IP packet that is shorter
 //! than its header; `wire` sends those.
 
 use bpf_tests::packet::{Body, ETHERNET};
@@ -14,7 +14,7 @@ use crate::world::*;
 const V4_TOTAL_LENGTH: usize = 2;
 const V6_PAYLOAD_LENGTH: usize = 4;
 
-/// A good frame for each program.
+/// A valid frame for each program.
 fn good(program: Program, net: &Net, body: Body) -> (Device, Vec<u8>) {
     match program {
         Program::FromEndpoint => (VETH_A, from_a(net, net.peer, body).bytes()),
@@ -79,7 +79,7 @@ fn v6(frame: &[u8]) -> Vec<(&'static str, Vec<u8>, DropReason)> {
     ]
 }
 
-/// What the stack sends to a pod is the stack's business, lie or not: it goes on unnoted.
+/// Packets that the stack sends to a pod pass, even with false headers, and no entry is made.
 fn to_endpoint() -> Vec<Case> {
     let mut cases = Vec::new();
     for (net, lies) in [(V4, v4 as fn(&[u8]) -> _), (V6, v6)] {
@@ -111,7 +111,7 @@ pub(crate) fn cases() -> Vec<Case> {
                     Expect::Drop(reason),
                 ));
             }
-            // A packet that says it stands for TCP segments, but has no whole TCP header.
+            // A packet that claims to aggregate TCP segments, but has no whole TCP header.
             let (device, mut frame) = good(program, &net, Body::Tcp(0));
             frame.truncate(ETHERNET + net.header + 12);
             let frame = if net.header == 20 {
@@ -128,7 +128,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Ethernet pads short frames: bytes behind the packet are no lie.
+/// Ethernet pads short frames: bytes after the packet are valid.
 fn padded() -> Vec<Case> {
     let mut cases = Vec::new();
     for net in [V4, V6] {

@@ -1,4 +1,4 @@
-//! What segments from the outside show the note of the flow that they belong to.
+//! Progress of flows from the outside, by the segments that the outside sends.
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::scene::received;
@@ -29,13 +29,13 @@ fn accept(programs: &mut Programs, net: &Net, port: u16) {
     pass(programs, Program::FromEndpoint, VETH_A, &answer);
 }
 
-/// A segment of it from the outside, with so much data.
+/// A segment of the connection from the outside, with this length of data.
 fn come(programs: &mut Programs, net: &Net, port: u16, (length, flags): (usize, u8)) {
     let frame = received(ENI_1, net.outside, net.a, Body::Tcp(length)).ports(port, 80);
     pass(programs, Program::FromNetwork, ENI_1, &frame.tcp(flags, 1));
 }
 
-/// What the outside has shown of it.
+/// Progress of the outside in the connection.
 fn shown(programs: &Programs, net: &Net, port: u16) -> u8 {
     let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();
     let (own, remote) = (80_u16.to_be(), port.to_be());
@@ -44,7 +44,7 @@ fn shown(programs: &Programs, net: &Net, port: u16) -> u8 {
     note.progress_in
 }
 
-/// The cache knows segments from such a source, and looks at no note for them.
+/// The cache serves segments from such a source without a look-up of their flow.
 #[test]
 fn those_from_where_masquerade_does_not_go_any_more_show_nothing_cached_or_not() {
     for net in [V4, V6] {

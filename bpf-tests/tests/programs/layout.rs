@@ -1,4 +1,4 @@
-//! The mark's layout is what the loader says it is.
+//! The programs use the loader's layout of the mark.
 
 use bpf_tests::packet::Body;
 use bpf_tests::testrun::{Input, PASS, Programs};
@@ -45,7 +45,8 @@ fn programs_use_the_layout_they_are_loaded_with() {
     }
 }
 
-/// What the stack sends to a pod: noted where its mark has bits of ours, and not the exception's.
+/// Packets that the stack sends to a pod: an entry is made if the mark has bits of ours, except the
+/// exception bit.
 #[test]
 fn the_stacks_packets_are_told_apart_by_the_layout() {
     drop(node());

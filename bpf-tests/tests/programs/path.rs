@@ -1,4 +1,4 @@
-//! Pod traffic through the stack, and what the stack sends by the wrong ENI.
+//! Pod traffic through the stack, and packets that the stack sends by the wrong ENI.
 
 use bpf_tests::packet::Body;
 use bpf_tests::testrun::Programs;
@@ -13,10 +13,11 @@ use crate::case::{Case, Expect, Table, to_eni};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
-/// A port of ours, and one that is none.
+/// A port for translation, and one that is not.
 const PORTS: [u16; 2] = [50_000, 8080];
 
-/// All that a pod sends and gets goes up, with the mark of its ENI or that of where it came in.
+/// All packets from and to a pod take the stack, with the mark of the pod's ENI or of the ENI that
+/// received them.
 fn stack(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family);
     let up = |verdict| Expect::Stack(verdict, marked(1));
@@ -77,8 +78,8 @@ fn stack(net: &Net) -> Vec<Case> {
     ]
 }
 
-/// What a pod whose packets are shaped sends to and gets from others here: theirs go up as well, and
-/// nobody else's do.
+/// Packets between a shaped pod and other pods of the node, which take the stack, and packets of
+/// those pods alone, which do not.
 fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family);
     let b = |what: &str, frame: &bpf_tests::packet::Frame, expect| {
@@ -88,7 +89,7 @@ fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
     let from_b = |to, body| bpf_tests::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, body);
     let exempt = from_b(net.peer, UDP);
     vec![
-        // Which has a slot of the cache from its beginning on.
+        // This one has a slot of the cache from its first packet on.
         b(
             "another pod's connection to it",
             &from_b(net.a, Body::Tcp(0)).tcp(tcp::SYN, 1),
@@ -103,7 +104,7 @@ fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
     ]
 }
 
-/// Somebody shapes what pod A sends and gets.
+/// Marks pod A as shaped in both directions.
 fn shape_a(programs: &mut Programs) {
     for address in [V4.a, V6.a] {
         let entry = AddressEntry::endpoint(EndpointAddress {
@@ -120,14 +121,15 @@ fn shape_a(programs: &mut Programs) {
     }
 }
 
-/// The same as with everybody's: but what is for pod B, which nobody shapes, is for it as ever.
+/// The cases of a node on which all packets take the stack, except those for pod B, which is not
+/// shaped.
 fn shaped(net: &Net) -> Vec<Case> {
     let of_a = |case: &Case| !case.name.ends_with("to a pod of the primary");
     let alone = stack(net).into_iter().filter(of_a);
     alone.chain(beside_a_shaped_pod(net)).collect()
 }
 
-/// A pod's answer that netfilter has given an address of the host leaves by that one's ENI.
+/// A pod's answer with a host address, set by netfilter, leaves by the ENI of that address.
 fn moved(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (owner, others) in [(0, ENI_1), (1, ENI_0)] {

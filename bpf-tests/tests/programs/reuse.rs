@@ -1,4 +1,4 @@
-//! A pod that gets the address of a former one, and nothing of what that left behind.
+//! A pod that gets the address of a former one, but none of its flows.
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::Programs;
@@ -30,7 +30,7 @@ fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
 }
 
-/// What the outside asks of pod A's address, and what the device that has it gets.
+/// Request from the outside to pod A's address, and the packet for the device that has the address.
 fn asks(net: &Net, device: Device) -> Case {
     let frame = received(ENI_1, net.outside, net.a, UDP).ports(3000, SERVED);
     let delivered = frame.clone().hop_limit(63).macs(device.mac, POD_A);
@@ -38,14 +38,14 @@ fn asks(net: &Net, device: Device) -> Case {
     from_eni(net, "a question from the outside", &frame, expect)
 }
 
-/// Gives pod A's address to what is behind another device.
+/// Gives pod A's address to another device.
 fn hand_on(programs: &mut Programs, net: &Net, device: Device) {
     let entry = endpoint(1, ENI_1.ifindex, device, POD_A, ENI_MTU);
     programs.put_address(net.a, entry).unwrap();
 }
 
-/// A node on which pod A has asked the outside, and its address has gone on to what is behind another
-/// device; and the question.
+/// A node on which pod A has sent a request to the outside, and its address has gone to another
+/// device; and the request.
 fn asked_and_handed_on(net: &Net) -> (Lease<Programs>, Frame) {
     let mut programs = node();
     let question = from_a(net, net.outside, UDP).ports(OWN, ASKED);
@@ -79,7 +79,7 @@ fn the_next_pod_gets_no_answers_of_the_former_one() {
 fn the_next_pod_opens_flows_of_its_own_beside_those_of_the_former_one() {
     for net in [V4, V6] {
         let (mut programs, question) = asked_and_handed_on(&net);
-        // By the stack, with the port that it finds: the former pod's flow still holds the own one.
+        // By the stack, with a new port: the former pod's flow still holds the pod's own one.
         let anew = Expect::OtherPort(
             Verdict::CarriedTranslated,
             Box::new(question.clone().from(net.snat[1], OWN)),
@@ -125,7 +125,7 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
             of_a(&net, "an answer", &answer, Leaves::As(Verdict::Inbound)),
         );
         hand_on(&mut programs, &net, OTHER);
-        // A note of its own takes the place of the former pod's, in its count too.
+        // A new entry replaces the former pod's, in its count too.
         let tuple = PodTuple::new(
             protocol::UDP,
             net.a.into(),
@@ -143,7 +143,8 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
             quota.map_or(0, |quota| quota.flows)
         };
         assert_eq!((count(VETH_A), count(OTHER)), (0, 1));
-        // Back at the first device, the note is a stranger's: what that sends is a flow of its own.
+        // Back at the first device, the entry belongs to another endpoint: the device's packets
+        // open a flow of their own.
         hand_on(&mut programs, &net, VETH_A);
         run(
             &mut programs,
@@ -152,7 +153,7 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
     }
 }
 
-/// The same for a flow that takes the stack.
+/// The case of a flow that takes the stack.
 #[test]
 fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
     for net in [V4, V6] {
@@ -183,7 +184,7 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
         let again = received(ENI_1, net.peer, net.a, UDP).ports(3000, SERVED);
         let expect = to_pod(&again, OTHER, POD_A);
         run(&mut programs, vec![from_eni(&net, "again", &again, expect)]);
-        // A note of its own takes the place of the former pod's, and says by which ENI it came.
+        // A new entry replaces the former pod's, with the ENI that received the packet.
         let count = |programs: &Programs| {
             let is_v4 = net.a.is_ipv4();
             programs.nat_stat(NatStat::StackNoted, is_v4).unwrap()

@@ -1,5 +1,5 @@
-//! What the kernel makes of the programs: of a setting that is off nothing is left, because it removes code that
-//! cannot run, and it puts nothing before what most packets pass.
+//! Programs after the kernel's translation. They contain no code of a setting that is off, because
+//! the kernel removes code that cannot run. They have no prologue on the path of most packets.
 
 use bpf_tests::testrun::Programs;
 use datapath_common::counter::Program;
@@ -29,11 +29,11 @@ fn without_service_nat_none_of_its_code_is_left() {
     }
 }
 
-/// What a program begins with that writes to packets by itself: the kernel has a packet that others share, as
-/// every segment that its socket may have to repeat, made writable whatever becomes of it (`bpf_unclone_prologue`
-/// of `net/core/filter.c`).
+/// Helper in the prologue of a program that writes to packets directly. There the kernel makes a
+/// shared packet writable in any case (`bpf_unclone_prologue` of `net/core/filter.c`). Every
+/// segment that its socket may retransmit is shared.
 const UNSHARE: &str = "skb_pull_data";
-/// Instructions within which that is.
+/// Instructions that may contain the prologue.
 const BEGINNING: usize = 12;
 
 #[test]

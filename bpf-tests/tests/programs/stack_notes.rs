@@ -1,4 +1,4 @@
-//! What is noted of a flow that the stack carries, how that changes with its packets, and how it goes.
+//! Entries of flows that the stack carries: their contents, changes by packets, and removal.
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::Programs;
@@ -29,13 +29,13 @@ fn tuple(net: &Net, protocol: u8) -> PodTuple {
     )
 }
 
-/// The note of that flow.
+/// The entry of that flow.
 fn note(programs: &Programs, net: &Net, protocol: u8) -> Option<Note> {
     let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
     notes.get(&tuple(net, protocol)).unwrap()
 }
 
-/// Changes it.
+/// Changes the entry.
 fn change(programs: &Programs, net: &Net, protocol: u8, change: impl FnOnce(&mut Note)) {
     let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
     let mut note = note(programs, net, protocol).unwrap();
@@ -43,7 +43,7 @@ fn change(programs: &Programs, net: &Net, protocol: u8, change: impl FnOnce(&mut
     notes.put(&tuple(net, protocol), &note).unwrap();
 }
 
-/// What it has shown, out and in.
+/// Progress of the flow, out and in.
 fn shown(programs: &Programs, net: &Net, protocol: u8) -> (u8, u8) {
     let note = note(programs, net, protocol).unwrap();
     (note.progress_out, note.progress_in)
@@ -57,7 +57,7 @@ fn answer(net: &Net, body: Body) -> Frame {
     from_a(net, net.peer, body).ports(SERVED, ASKER)
 }
 
-/// The stack brings it to pod A, and it is noted.
+/// A packet that the stack sends to pod A, and for which an entry is made.
 fn asks(net: &Net, frame: &Frame) -> Case {
     into_a(net, "asks", frame, ENI_0, Verdict::Noted)
 }
@@ -74,11 +74,11 @@ fn a_note_says_whose_flow_it_is_and_by_which_eni_it_came() {
             (made.dead, u64::from(made.made)),
             (0, made.last_seen & 0xffff_ffff)
         );
-        // Who brings the next one changes nothing of where it began.
+        // Another sender of the next packet does not change the recorded origin.
         let by_another = into_a(&net, "again", &question(&net, UDP), ENI_1, Verdict::Noted);
         by_another.check(&mut programs);
         assert_eq!(note(&programs, &net, protocol::UDP).unwrap().eni, 0);
-        // What the pod has asked leaves by the owner.
+        // Packets that the pod sends to it leave by the owner.
         let carried = Expect::Stack(Verdict::Carried, OTHERS);
         of_stack(&net, "asks itself", &answer(&net, TCP).tcp(2, 1), carried).check(&mut programs);
         let made = note(&programs, &net, protocol::TCP).unwrap();
@@ -137,13 +137,13 @@ fn a_note_follows_its_connection() {
         let (ack, syn, fin, rst) = (tcp::ACK, tcp::SYN, tcp::FIN, tcp::RST);
         for (case, expected) in [
             (asked(syn), (0, SYN)),
-            // The pod's SYN, with or without ACK, begins it.
+            // The pod's SYN, with or without ACK, begins a new connection.
             (answered(syn | ack), (SYN, 0)),
             (asked(ack), (SYN, DATA)),
             (answered(ack), (SYN | DATA, DATA)),
             (comes(fin | ack), (SYN | DATA, DATA | FIN)),
             (comes(rst), (SYN | DATA, DATA | FIN | RST)),
-            // It goes on: it has not believed the reset.
+            // The connection continues: its end has ignored the reset.
             (answered(ack), (SYN | DATA, DATA | FIN)),
             (answered(rst), (SYN | DATA | RST, DATA | FIN)),
             (answered(syn), (SYN, 0)),
@@ -175,14 +175,14 @@ fn what_goes_both_ways_for_more_than_two_seconds_is_a_stream() {
         age(&programs, protocol::UDP, 10);
         ask.check(&mut programs);
         reply.check(&mut programs);
-        // Only now have both sides spoken.
+        // Only now have both sides sent.
         assert_eq!(shown(&programs, &net, protocol::UDP), (DATA, DATA));
         reply.check(&mut programs);
         assert_eq!(shown(&programs, &net, protocol::UDP), (DATA | STREAM, DATA));
         ask.check(&mut programs);
         let both = (DATA | STREAM, DATA | STREAM);
         assert_eq!(shown(&programs, &net, protocol::UDP), both);
-        // TCP has its own signs.
+        // TCP has flags of its own for that.
         let segment = asks(&net, &question(&net, TCP).tcp(tcp::ACK, 1));
         segment.check(&mut programs);
         age(&programs, protocol::TCP, 10);
@@ -231,7 +231,7 @@ fn a_note_that_is_being_removed_is_none() {
         });
         let frame = answer(&net, UDP);
         of_pod(&net, "past the stack", &frame, to_eni(&frame)).check(&mut programs);
-        // The next packet finds its place free.
+        // The next packet finds no live entry.
         ask.check(&mut programs);
         assert_eq!(note(&programs, &net, protocol::UDP).unwrap().dead, 1);
     }
@@ -249,7 +249,7 @@ fn the_reaper_removes_notes_that_have_stayed_idle() {
         let reaper = programs.reaper(VETH_A.ifindex).unwrap();
         let (udp, tcp) = (tuple(&net, protocol::UDP), tuple(&net, protocol::TCP));
         let last_seen = note(&programs, &net, protocol::UDP).unwrap().last_seen;
-        // It was seen since, or it is no flow of the other kind.
+        // A flow that was seen since, or of the other kind, is not removed.
         assert_eq!(reaper.stack(&[(udp, last_seen - 1)]).unwrap(), 0);
         assert_eq!(reaper.inbound(&[(udp, ReapFlow::ALWAYS)]).unwrap(), 0);
         assert!(note(&programs, &net, protocol::UDP).is_some());

@@ -1,4 +1,4 @@
-//! What is counted of a flow whose first candidate port another flow has.
+//! Counts of a flow whose first candidate port another flow has.
 
 use bpf_tests::packet::Body;
 use bpf_tests::testrun::{Input, REDIRECT};
@@ -10,10 +10,11 @@ use datapath_common::progress::tcp;
 use crate::cache::pinned;
 use crate::world::*;
 
-/// An endpoint that is none of the node's.
+/// An endpoint that the node does not have.
 const ANOTHER: u32 = 1 << 30;
 
-/// By the cache, which claims the port of what opens a connection without a look (TCP), and by the long way (UDP).
+/// By the cache, which claims the port of a new connection without a look-up (TCP), and by the slow
+/// path (UDP).
 #[test]
 fn it_needs_one_port_more_and_has_one_part_in_the_quota() {
     for net in [V4, V6] {

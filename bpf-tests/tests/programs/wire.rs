@@ -1,4 +1,4 @@
-//! Real traffic through attached programs: where redirection leads to, and frames that a test run
+//! Real traffic through attached programs: targets of redirection, and frames that a test run
 //! cannot make.
 
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use crate::world::*;
 const DEADLINE: Duration = Duration::from_secs(5);
 const JUMBO: usize = 9001;
 
-/// Pods A and B in namespaces of their own, and what is at the other end of the ENIs.
+/// Pods A and B in namespaces of their own, and the far ends of the ENIs.
 struct Wires {
-    /// Dropped before the programs go to another test.
+    /// Dropped before another test gets the programs.
     _links: Vec<SchedClassifierLink>,
     programs: Lease<Programs>,
-    /// What they had counted before.
+    /// Counters of the programs before this test.
     counted: BTreeMap<u32, Counter>,
     pod_a: RawSocket,
     pod_b: RawSocket,
@@ -59,7 +59,7 @@ fn wire(here: Device, name: &str, there: &Namespace, mac: Mac) -> Result<()> {
     there.run(|| ip(&format!("link set far{} up", here.ifindex)))
 }
 
-/// A namespace that sends nothing by itself.
+/// A namespace that sends no packets of its own.
 fn silent() -> Result<Namespace> {
     let namespace = Namespace::new()?;
     namespace.run(|| {
@@ -120,7 +120,7 @@ fn wires() -> Result<Wires> {
 }
 
 impl Wires {
-    /// Packets by slot since the beginning, where there are any.
+    /// Packets by slot since the beginning, for nonzero slots.
     fn counted(&self) -> BTreeMap<u32, u64> {
         let before = |slot| self.counted.get(slot).map_or(0, |counter| counter.packets);
         let now = self.programs.counters().unwrap();
@@ -151,7 +151,7 @@ impl Wires {
     }
 }
 
-/// The frame that must come out: one hop further, between these MACs.
+/// The frame that must come out: one hop fewer, between these MACs.
 fn forwarded(frame: &Frame, source: Mac, destination: Mac) -> Vec<u8> {
     let hop_limit = frame.hop_limit - 1;
     frame
@@ -219,7 +219,7 @@ fn a_known_gateway_is_reached_without_a_neighbour_entry() {
     for net in [V4, V6] {
         know_gateway(&wires.programs, (1, net.a.is_ipv4()), &known).unwrap();
         for (destination, source) in [(net.outside, net.snat[1]), (net.peer, net.a)] {
-            // What opens a connection has an entry of the cache at once.
+            // A packet that opens a connection has a cache entry at once.
             let frame = from_a(&net, destination, Body::Tcp(0)).ports(50_000, 80);
             let frame = frame.tcp(tcp::SYN, 1);
             wires.pod_a.send(&frame.bytes()).unwrap();
@@ -234,7 +234,7 @@ fn a_known_gateway_is_reached_without_a_neighbour_entry() {
 fn headers_outside_the_linear_part_are_read_and_rewritten() {
     let wires = wires().unwrap();
     for net in [V4, V6] {
-        // Above a page, so that the kernel does scatter it.
+        // More than a page, so that the kernel scatters it.
         let body = Body::Udp(6000);
         let frame = from_a(&net, net.outside, body).ports(50_000, 53);
         wires.scatter_a.send_scattered(&frame.bytes()).unwrap();

@@ -1,5 +1,4 @@
-//! The node that the program tests play on, with their settings, and marks as their packets have
-//! them.
+//! The node of the program tests, with its settings, and marks of its packets.
 
 use bpf_tests::testrun::pool::{Lease, Pool};
 pub(crate) use bpf_tests::testrun::scene::*;
@@ -7,9 +6,9 @@ use bpf_tests::testrun::{self, Programs};
 use datapath_common::mark::MarkLayout;
 use loader::bpf::DatapathSettings;
 
-/// A mark as it may come in: bits of others, and all of ours, which nobody else may set.
+/// A mark of an incoming packet: foreign bits, and all of ours, which only we may set.
 pub(crate) const MARK_IN: u32 = 0xff00_4880;
-/// What must be left of it in any case.
+/// The part of it that must stay in any case.
 pub(crate) const OTHERS: u32 = 0x0000_4880;
 
 /// `OTHERS` and the mark of an ENI.
@@ -17,7 +16,7 @@ pub(crate) fn marked(eni: u32) -> u32 {
     OTHERS | MarkLayout::DEFAULT.eni(eni).expect("a small number")
 }
 
-/// `OTHERS` and the bit of what an ENI's egress has nothing more to do with.
+/// `OTHERS` and the bit of packets that need no more work at an ENI's egress.
 pub(crate) fn done() -> u32 {
     OTHERS | MarkLayout::DEFAULT.done()
 }
@@ -40,7 +39,7 @@ pub(crate) fn node() -> Lease<Programs> {
     node_with(&settings())
 }
 
-/// The programs with this node's maps, no flow, and notes that are counted. Their counters go on.
+/// The programs with this node's maps, no flow, and counted entries. Their counters are not reset.
 pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
     static POOL: Pool<Programs> = Pool::new();
     let make_fresh = |programs: Programs| {
@@ -54,7 +53,8 @@ pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
     programs
 }
 
-/// The same with other settings.
+/// The programs with this node's maps and no flow, in a namespace with this node's devices, with
+/// other settings.
 pub(crate) fn node_with(settings: &DatapathSettings) -> Lease<Programs> {
     testrun::private_namespace().unwrap();
     make_devices().unwrap();

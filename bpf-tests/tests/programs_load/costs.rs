@@ -1,4 +1,4 @@
-//! What packets and new flows cost the processor; `docs/performance.md` quotes the figures.
+//! Processor time of packets and new flows; `docs/performance.md` quotes the figures.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::world::{PODS, Sent, Tuple};
 
 /// Packets of each kind.
 const PACKETS: u32 = 2000;
-/// No packet may come near this. It is far above the figures, which other work on the machine
-/// disturbs, and far below what a search gone wrong would take.
+/// Limit for the median time of a packet. It is far above the figures, which other work on the
+/// machine disturbs, and far below the time of a faulty search.
 const MOST: Duration = Duration::from_micros(100);
 
 fn median(name: &str, family: Family, times: impl Iterator<Item = Duration>) {
@@ -29,7 +29,7 @@ fn packets_and_new_flows_take_microseconds() {
     for family in Family::ALL {
         let node = Node::new(family, &DatapathSettings::default());
         let driver = node.driver;
-        // What is dropped takes less time than what it stands for.
+        // A dropped packet takes less time than the one that is measured.
         let timed = |tuple: Tuple, kind, keeps: Option<bool>| {
             let (sent, took) = driver.timed(tuple, kind);
             let Sent::Translated(port) = sent else {

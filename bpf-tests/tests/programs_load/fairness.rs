@@ -1,4 +1,4 @@
-//! Pods that take every port of a destination, and one that wants a few there.
+//! Pods that take every port of a destination, and one that needs a few there.
 
 use datapath_common::abi::{Quota, ShareKey, map};
 use datapath_common::headers::protocol;
@@ -14,7 +14,7 @@ use crate::world::{Sent, Tuple, veth};
 const OPEN: usize = Ports::DEFAULT.open().count() as usize;
 /// Flows that the innocent pod opens.
 const WANTED: u16 = 5;
-/// Refusals after which a greedy pod has all that it gets.
+/// Refusals after which a greedy pod has all the ports that it can get.
 const PATIENCE: u32 = 100;
 
 const fn tuple(kind: Kind, pod: usize, port: u16) -> Tuple {
@@ -27,7 +27,7 @@ const fn tuple(kind: Kind, pod: usize, port: u16) -> Tuple {
     }
 }
 
-/// Greedy pods open flows in turn until each has been refused often.
+/// Opens flows of greedy pods in turn until each has been refused often.
 fn take_all(node: &Node, kind: Kind, greedy: usize) {
     let mut refused = vec![0; greedy];
     for port in 1024..u16::MAX {
@@ -51,7 +51,7 @@ fn held(node: &Node, pod: usize) -> u32 {
     of.next().map_or(0, |(_, share)| share.flows)
 }
 
-/// Flows as they are once both sides have spoken.
+/// Marks all flows as ones in which both sides have sent.
 fn establish(node: &Node) {
     for (key, mut flow) in node.flows().entries().unwrap() {
         (flow.progress_out, flow.progress_in) = (SYN | DATA, SYN | DATA);
@@ -59,7 +59,7 @@ fn establish(node: &Node) {
     }
 }
 
-/// The innocent pod opens its flows at once while greedy ones have all that they get.
+/// Opens the innocent pod's flows at once, while greedy ones have all the ports that they can get.
 fn fair(family: Family, kind: Kind, greedy: usize, is_established: bool) {
     let share = Ports::DEFAULT.share(greedy + 1);
     let settings = DatapathSettings::default();
@@ -85,7 +85,7 @@ fn fair(family: Family, kind: Kind, greedy: usize, is_established: bool) {
     node.check();
     assert_eq!(held(&node, greedy), of_reserve);
     assert!((0..greedy).all(|pod| held(&node, pod) <= u32::from(share)));
-    // What ends gives its share back.
+    // Flows that end give their share back.
     let entries = node.flows().entries().unwrap();
     let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
     assert_eq!(node.remove(&keys) as usize, keys.len());
@@ -121,7 +121,7 @@ fn pings_leave_an_innocent_pod_its_share() {
     }
 }
 
-/// What the shares are for: with none, greedy pods have the reserve too.
+/// Without shares, greedy pods also take the reserve.
 #[test]
 fn without_shares_greedy_pods_leave_nothing() {
     let node = Node::with_pods(Family::V4, &DatapathSettings::default(), 3, 0);
@@ -134,7 +134,7 @@ fn without_shares_greedy_pods_leave_nothing() {
     }
 }
 
-/// By this, sweeps tell a question and its answer from longer chatter.
+/// Sweeps use this to distinguish a request and its answer from longer exchanges.
 #[test]
 fn a_flow_shows_that_a_second_packet_has_passed() {
     for family in Family::ALL {

@@ -1,4 +1,4 @@
-//! What keeps a flow alive, and how long it lives without that.
+//! Packets that refresh a flow, and the flow's lifetime without them.
 
 use datapath_common::headers::protocol;
 use loader::bpf::DatapathSettings;
@@ -18,7 +18,7 @@ const FLOW: Tuple = Tuple {
 /// The time that a flow has been idle before a packet, in seconds.
 const IDLE: u64 = 100;
 
-/// Ages the flow, and tells whether what is done next refreshes it.
+/// Ages the flow, and returns true if the next action refreshes it.
 fn refreshes(node: &Node, port: u16, protocol: u8, what: impl FnOnce()) -> bool {
     let key = node.key(FLOW, port, protocol);
     node.age(IDLE);
@@ -69,8 +69,8 @@ fn icmp_errors_refresh_nothing() {
     }
 }
 
-/// One that is left for less than its lifetime stays, whatever goes around it; by these seconds
-/// at least, and one more for the second by which a packet's time may be off.
+/// Margin below the lifetime, in seconds, within which an idle flow must stay, whatever other
+/// traffic there is. The time of a packet is accurate to a second.
 const SLACK: u64 = 5;
 
 #[test]
@@ -112,7 +112,7 @@ fn notes_of_calls_live_as_long_as_their_phase_allows() {
             left -= 1;
             assert_eq!(node.inbound().entries().unwrap().len(), left);
         }
-        // What would have been an answer opens a flow of its own now.
+        // A packet that would have been an answer now opens a flow of its own.
         assert!(node.flows().entries().unwrap().is_empty());
         let caller = Tuple {
             remote_port: 50_443,

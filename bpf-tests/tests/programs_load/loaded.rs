@@ -1,4 +1,4 @@
-//! Loaded programs with the sweeper of their maps, which tests use one after the other.
+//! Loaded programs with the sweeper of their maps, which tests reuse.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(crate) struct Loaded {
 /// Loaded programs for one test.
 pub(crate) type Lease = pool::Lease<Loaded>;
 
-/// Programs with these settings, and with no flow.
+/// Programs with these settings, and without flows.
 pub(crate) fn lease(settings: &DatapathSettings) -> Result<Lease> {
     static POOL: Pool<Loaded> = Pool::new();
     POOL.lease(settings, Loaded::new, |loaded| loaded.fresh(settings))
@@ -35,7 +35,7 @@ impl Loaded {
         })
     }
 
-    /// The same without flows, and with a sweeper that remembers nothing.
+    /// Removes all flows, and resets the state of the sweeper.
     fn fresh(self, settings: &DatapathSettings) -> Result<Self> {
         self.programs.forget_flows()?;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Loaded {
     }
 }
 
-/// A conntrack that has nothing: no flow here takes the host's stack.
+/// An empty conntrack: no flow here takes the host's stack.
 struct Untracked;
 
 impl Tracker for Untracked {

@@ -1,4 +1,4 @@
-//! Flows that must outlive everything around them.
+//! Flows that must outlive all other activity.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,10 +17,10 @@ use crate::node::Node;
 use crate::sweeps::{assert_alive, numbered};
 use crate::world::{Driver, Sent, Tuple};
 
-/// Flows that are there all the time, and say nothing.
+/// Idle flows that exist all the time.
 const IDLE: u32 = 1000;
-/// How long they have said nothing already, in seconds. The rest of the lifetime is for the test,
-/// whose long form takes minutes.
+/// Age of the idle flows at the start, in seconds. The rest of the lifetime is for the test, whose
+/// long form takes minutes.
 const SILENT: u64 = 3600;
 
 /// A connection from its first to its last segment.
@@ -32,7 +32,7 @@ fn short(driver: &Driver, tuple: Tuple) {
     assert!(passed, "{tuple:?}");
 }
 
-/// Short connections in such numbers that the map is full of closed ones again and again.
+/// Short connections in such numbers that the map repeatedly fills with closed ones.
 #[test]
 fn idle_connections_survive_short_ones() {
     let (capacity, shorts) = if env::var_os("TOWPATH_FULL").is_some() {
@@ -62,7 +62,7 @@ fn idle_connections_survive_short_ones() {
             );
         }
         opened = shorts.min(opened + room);
-        // Not even then is there room for one more.
+        // Even then there is no room for one more.
         if opened < shorts {
             assert_eq!(driver.send(numbered(0, opened), Kind::Syn), Sent::Dropped);
         }
@@ -85,7 +85,8 @@ fn idle_connections_survive_short_ones() {
     node.check();
 }
 
-/// Connections of which each packet may come at the moment at which the sweeper takes it for over.
+/// Connections with packets that may come at the moment at which the sweeper regards them as
+/// closed.
 const RACING: u32 = 4096;
 const ROUNDS: u32 = 6;
 
@@ -96,8 +97,7 @@ fn on<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// A packet of a connection, from the one side or the other; the port that the connection has if
-/// the packet passed.
+/// A packet of a connection, from either side; returns the connection's port if the packet passed.
 fn packet(driver: &Driver, tuple: Tuple, port: u16, is_answer: bool) -> Option<u16> {
     if is_answer {
         return driver.answer(tuple, port, Kind::Ack).then_some(port);
@@ -108,8 +108,8 @@ fn packet(driver: &Driver, tuple: Tuple, port: u16, is_answer: bool) -> Option<u
     }
 }
 
-/// Both pods have the same ports towards the same remotes, so half of the connections have got
-/// another than their first candidate.
+/// Both pods have the same ports towards the same remotes, so that half of the connections do not
+/// get their first candidate.
 #[test]
 fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
     for family in Family::ALL {
@@ -146,11 +146,11 @@ fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
                 (packets.join().unwrap(), sweep.join().unwrap())
             });
             reaped += sweep.reaped;
-            // What came and went meanwhile is no reason to.
+            // Flows that came and went during the sweep need no correction.
             assert_eq!(sweep.corrected, 0, "{sweep:?}");
             for (number, port) in (0..RACING).zip(given) {
                 let Some(port) = port else {
-                    // Its end was first. The next packet of the pod opens it anew.
+                    // The end came first. The next packet of the pod opens the flow again.
                     let port = driver.must_send(tuple(number), Kind::Ack);
                     assert!(driver.answer(tuple(number), port, Kind::Ack), "{number}");
                     ports.insert(number, port);
@@ -165,11 +165,11 @@ fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
             }
             node.check();
         }
-        // Each must have been first at times, or nothing was shown.
+        // Each order must have occurred, or the test proves nothing.
         let all = u64::from(RACING * ROUNDS);
         assert!(reaped > 0 && reaped < all, "{reaped} of {all} were reaped");
         assert!(passed > 0, "no packet was first");
-        // Nothing was miscounted on the way.
+        // No count became wrong in between.
         let again = [node.sweep(false), node.sweep(false)];
         assert!(again.iter().all(|sweep| sweep.corrected == 0), "{again:?}");
     }

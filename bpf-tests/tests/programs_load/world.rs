@@ -1,4 +1,4 @@
-//! What tests run packets with: several pods and one ENI, by test runs as fast as they go.
+//! Runs packets of several pods and one ENI as test runs, as fast as possible.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) enum Sent {
     Dropped,
 }
 
-/// What tests run packets with; threads can share it.
+/// Runner of packets; threads can share it.
 #[derive(Clone, Copy)]
 pub(crate) struct Driver {
     family: Family,
@@ -68,7 +68,7 @@ impl Driver {
         self.timed(tuple, kind).0
     }
 
-    /// A packet of a pod, and how long the program took.
+    /// A packet of a pod, and the program's run time.
     pub(crate) fn timed(&self, tuple: Tuple, kind: Kind) -> (Sent, Duration) {
         let (made, took) = self.leave(tuple, tuple.port, kind);
         let sent = match made.code {
@@ -95,7 +95,7 @@ impl Driver {
         run(self.from_endpoint, &frame, device)
     }
 
-    /// A packet of a pod that has to leave; the port with which it does.
+    /// A packet of a pod that must leave; returns the port with which it does.
     #[track_caller]
     pub(crate) fn must_send(&self, tuple: Tuple, kind: Kind) -> u16 {
         match self.send(tuple, kind) {
@@ -104,7 +104,8 @@ impl Driver {
         }
     }
 
-    /// A packet of a remote to one of our ports; whether it was delivered to that pod's port.
+    /// A packet of a remote to a port for translation; returns true if it was delivered to that
+    /// pod's port.
     pub(crate) fn answer(&self, tuple: Tuple, port: u16, kind: Kind) -> bool {
         let ends = (self.family.remote(tuple.remote), self.family.node());
         let ports = (tuple.remote_port, port);
@@ -114,11 +115,11 @@ impl Driver {
             && destination(&made.frame) == (self.family.pod(tuple.pod), tuple.port)
     }
 
-    /// A packet of a remote to a pod's own address; whether it was delivered.
+    /// A packet of a remote to a pod's own address; returns true if it was delivered.
     pub(crate) fn call(&self, tuple: Tuple, kind: Kind) -> bool {
         let pod = self.family.pod(tuple.pod);
         let ends = (self.family.remote(tuple.remote), pod);
-        // An id is the caller's.
+        // The id of an echo is that of the caller.
         let port = if kind == Kind::Echo { 0 } else { tuple.port };
         let ports = (tuple.remote_port, port);
         let frame = frame((ROUTER_MAC, mac(ENI)), ends, ports, kind);
@@ -126,13 +127,14 @@ impl Driver {
         made.code == REDIRECT && destination(&made.frame).0 == pod
     }
 
-    /// A packet of a pod to a remote that called it; whether it left with the pod's own address.
+    /// A packet of a pod to a remote that called it; returns true if it left with the pod's own
+    /// address.
     pub(crate) fn reply(&self, tuple: Tuple, kind: Kind) -> bool {
         let port = if kind == Kind::Echo { 0 } else { tuple.port };
         self.is_untranslated(tuple, &self.leave(tuple, port, kind).0)
     }
 
-    /// The time that the program took for a packet to a remote that called the pod.
+    /// The program's run time for a packet to a remote that called the pod.
     #[track_caller]
     pub(crate) fn timed_reply(&self, tuple: Tuple, kind: Kind) -> Duration {
         let (made, took) = self.leave(tuple, tuple.port, kind);
@@ -144,7 +146,8 @@ impl Driver {
         made.code == REDIRECT && source(&made.frame).0 == self.family.pod(tuple.pod)
     }
 
-    /// An ICMP error of a router about a packet of a flow; whether it was delivered to that pod.
+    /// An ICMP error of a router about a packet of a flow; returns true if it was delivered to that
+    /// pod.
     pub(crate) fn error(&self, tuple: Tuple, port: u16, kind: Kind) -> bool {
         let ends = (self.family.node(), self.family.remote(tuple.remote));
         let ports = (port, tuple.remote_port);
@@ -156,7 +159,7 @@ impl Driver {
         made.code == REDIRECT && destination(&made.frame).0 == self.family.pod(tuple.pod)
     }
 
-    /// Opens a TCP connection; its port.
+    /// Opens a TCP connection, and returns its port.
     #[track_caller]
     pub(crate) fn connect(&self, tuple: Tuple) -> u16 {
         let port = self.must_send(tuple, Kind::Syn);
@@ -170,7 +173,7 @@ fn run(program: Runner, frame: &[u8], ifindex: u32) -> (Made, Duration) {
     let given = Given {
         frame,
         ifindex,
-        // Linux 5.10 takes none; these programs do not read it.
+        // Linux 5.10 accepts none; these programs do not read it.
         ingress_ifindex: 0,
         mark: 0,
         gso_size: 0,

@@ -1,6 +1,6 @@
-//! One client port that asks a pod by its own address, and by a service that has it as backend. On
-//! the direct path netfilter knows nothing of the first flow, and cannot keep the second one apart
-//! from it: there is no mechanism against that, and the documentation says so.
+//! One client port for a pod's own address, and for a service with that pod as a backend. On the
+//! direct path netfilter does not see the first flow, and cannot keep the second one apart from it.
+//! There is no mechanism against that, as the documentation says.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use ipam::Family;
 use crate::model::{Policy, SERVICE_PORT};
 use crate::scene::{Path, Scene, Site, Which};
 
-/// The client and the pod that it asks in two ways: on ENIs of their own.
+/// The client and its server, on different ENIs.
 const CLIENT: Site = Site::Pod(0, 0);
 const SERVER: Site = Site::Pod(1, 1);
-/// The client's port, which no other test has.
+/// The client's port, which no other test uses.
 const PORT: u16 = 23_456;
 /// The time that an answer may take.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What happens is what is documented.
+/// Checks the documented behaviour.
 pub(crate) fn happens(scene: &Scene, path: Path) -> Result<()> {
     for family in Family::ALL {
         let pod = SocketAddr::new(scene.place(SERVER, family)?.address, SERVER.port());
@@ -41,8 +41,8 @@ fn by_tcp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Re
     match path {
         // Netfilter has given the second one another port.
         Path::Stack => first.exchange(),
-        // The server cannot tell them apart, and its answer about the first one to the second one's
-        // SYN has the client reset it.
+        // The server cannot distinguish them. It answers the second one's SYN with an ACK for the
+        // first one, and the client resets that.
         Path::Direct => {
             ensure!(first.exchange().is_err(), "the earlier connection goes on");
             second.exchange()
@@ -61,7 +61,7 @@ fn by_udp(scene: &Scene, pod: SocketAddr, service: SocketAddr) -> Result<()> {
         let (_, from) = uninterrupted(|| socket.recv_from(&mut [0; 256]))?;
         Ok(from)
     };
-    // A question past the stack does not stay so once the service has been asked from the same port.
+    // Requests that bypass the stack take it once the service has been used from the same port.
     let answers = [ask(pod)?, ask(service)?, ask(pod)?];
     ensure!(answers == [pod, service, pod], "answers of {answers:?}");
     Ok(())

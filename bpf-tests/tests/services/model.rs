@@ -1,4 +1,4 @@
-//! What a node serves, whoever renders it into rules.
+//! Services of a node, independent of their rules.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,12 @@ pub(crate) const SERVICE_PORT: u16 = 80;
 pub(crate) const BACKEND_PORT: u16 = 8080;
 /// Port of DNS (RFC 1035 section 4.2).
 pub(crate) const DNS_PORT: u16 = 53;
-/// The first of the node ports; Kubernetes gives out 30000 to 32767.
+/// The first of the node ports; Kubernetes assigns 30000 to 32767.
 pub(crate) const FIRST_NODE_PORT: u16 = 30_000;
 /// The time that a client stays with its backend, in seconds: Kubernetes' default.
 pub(crate) const STICKY_SECONDS: u32 = 10_800;
 
-/// What service NAT tells apart.
+/// Protocols that service NAT distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Transport {
     Tcp,
@@ -26,7 +26,7 @@ pub(crate) enum Transport {
 impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
 
-    /// As iptables and nft call it.
+    /// Name in iptables and nft.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -35,7 +35,7 @@ impl Transport {
     }
 }
 
-/// Which backends answer what comes from outside of the cluster.
+/// Backends that answer requests from outside of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Policy {
     /// Any; the client is masqueraded.
@@ -44,7 +44,7 @@ pub(crate) enum Policy {
     Local,
 }
 
-/// One place that serves.
+/// A backend of a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backend {
     pub(crate) address: IpAddr,
@@ -58,7 +58,7 @@ pub(crate) struct Service {
     pub(crate) number: u16,
     pub(crate) address: IpAddr,
     pub(crate) policy: Policy,
-    /// True if a client stays with the backend that it had.
+    /// True if a client stays with its backend.
     pub(crate) sticky: bool,
     pub(crate) backends: Vec<Backend>,
 }
@@ -81,23 +81,22 @@ impl Service {
     }
 }
 
-/// A port of the node that is a pod's.
+/// A port of the node that is mapped to a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPort {
     pub(crate) port: u16,
     pub(crate) pod: IpAddr,
 }
 
-/// Everything that a node serves in one family.
+/// All services of a node in one family.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) family: Family,
     pub(crate) services: Vec<Service>,
     pub(crate) host_ports: Vec<HostPort>,
-    /// The node's own addresses, which node ports are asked for by.
+    /// The node's own addresses, at which node ports are served.
     pub(crate) node: Vec<IpAddr>,
-    /// The addresses that the node-local DNS cache serves on, which it takes out of connection
-    /// tracking.
+    /// The addresses of the node-local DNS cache, which it excludes from connection tracking.
     pub(crate) local_dns: Vec<IpAddr>,
 }
 

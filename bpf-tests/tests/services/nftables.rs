@@ -1,4 +1,4 @@
-//! What a node serves as rules of nftables: kube-proxy's as its mode `nftables` writes them, the
+//! Services of a node as rules of nftables: kube-proxy's as its mode `nftables` writes them, the
 //! portmap plugin's, and the node-local DNS cache's.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::model::{
     BACKEND_PORT, DNS_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,
 };
 
-/// Adds rules to those that are there.
+/// Adds rules to the existing ones.
 pub(crate) fn apply(netns: &Netns, rules: &str) -> Result<()> {
     command::run_with_input(netns.command("nft").args(["-f", "-"]), rules)?;
     Ok(())
@@ -37,7 +37,7 @@ struct Parts {
     no_node_endpoints: Vec<String>,
 }
 
-/// The elements of a set or map; nft takes no empty list.
+/// The elements of a set or map; nft accepts no empty list.
 fn elements(list: &[impl ToString]) -> String {
     let list: Vec<_> = list.iter().map(ToString::to_string).collect();
     match list.as_slice() {
@@ -129,7 +129,7 @@ pub(crate) fn kube_proxy(served: &Served) -> String {
     )
 }
 
-/// Goes to one of several with the same chance for each.
+/// Goes to one of several chains with equal probability.
 fn balance(to: &[String]) -> String {
     let verdicts = to.iter().enumerate();
     let verdicts: Vec<_> = verdicts
@@ -244,7 +244,7 @@ pub(crate) fn portmap(served: &Served) -> String {
     )
 }
 
-/// What the node-local DNS cache asks of netfilter: its traffic is not tracked.
+/// Rules of the node-local DNS cache: its traffic is not tracked.
 pub(crate) fn local_dns(served: &Served) -> String {
     let (ip, _) = words(served.family);
     let rules = |end: &dyn Fn(IpAddr, &str) -> String| -> String {

@@ -1,5 +1,5 @@
-//! Who makes a node's rules: three of our own, in the shape that kube-proxy gives them, and the real
-//! one in two modes.
+//! Sources of a node's rules: three renderings of our own, in the form of kube-proxy's, and the
+//! real kube-proxy in two modes.
 
 use anyhow::Result;
 use bpf_tests::fabric::Fabric;
@@ -10,7 +10,7 @@ use crate::kube_proxy::KubeProxy;
 use crate::model::Served;
 use crate::nftables;
 
-/// A backend of service rules.
+/// Kind of service rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     IptablesLegacy,
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Has a node serve. What is returned has to live as long as it is to.
+    /// Installs the rules on a node. The result must live as long as the rules.
     pub(crate) fn install(self, fabric: &Fabric, served: &[Served]) -> Result<Option<KubeProxy>> {
         let node = &fabric.node;
         let proxy = match self {
@@ -51,7 +51,7 @@ impl Kind {
         for family in served {
             let tool = match self {
                 Self::IptablesLegacy => Tool::Legacy,
-                // kube-proxy has the tools of this one.
+                // kube-proxy uses the tools of this backend.
                 Self::IptablesNft | Self::KubeProxy(ProxyMode::Iptables) => Tool::Nft,
                 Self::Nftables | Self::KubeProxy(ProxyMode::Nftables) => {
                     if proxy.is_none() {

@@ -12,12 +12,12 @@ use crate::nftables;
 use crate::rules::Kind;
 use crate::scene::Scene;
 
-/// The time that something of ours may be away before it is repaired.
+/// The time that an object of ours may be missing before it is repaired.
 const HEAL: Duration = Duration::from_secs(1);
-/// What Towpath keeps an ENI's filter at: loose.
+/// Value that Towpath keeps for an ENI's filter: loose.
 const LOOSE: &str = "2";
 
-/// Cases whose packets come by one ENI, and whose way back is by another, or is rewritten.
+/// Cases whose packets come by one ENI, and whose answers leave by another one, or are rewritten.
 const CASES: [Case; 8] = [
     Case::ClusterIp(Backend::OtherNode),
     Case::ClusterIp(Backend::External),
@@ -29,7 +29,7 @@ const CASES: [Case; 8] = [
     Case::LoadBalancer(1),
 ];
 
-/// Everything that such a filter could take for wrong.
+/// Checks all cases that such a filter might drop.
 pub(crate) fn pass(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     for case in CASES {
         for asked in case.asked(scene, family)? {
@@ -42,8 +42,8 @@ pub(crate) fn pass(scene: &Scene, family: Family, transport: Transport) -> Resul
     Ok(())
 }
 
-/// Sets the kernel's filter for all devices, and the ENIs' own to something else, which does not
-/// last. Which that is follows from the rules, so that every pair of the three comes up.
+/// Sets the kernel's filter for all devices, and the ENIs' own to another value, which does not
+/// last. The rules determine that value, so that every pair of the three occurs.
 pub(crate) fn set_rp_filter(scene: &Scene, kind: Kind, all: u8) -> Result<()> {
     let node = &scene.fabric.node;
     let own = (all + kind.number()) % 3;
@@ -59,8 +59,8 @@ pub(crate) fn set_rp_filter(scene: &Scene, kind: Kind, all: u8) -> Result<()> {
     Ok(())
 }
 
-/// firewalld's rule (its `IPv6_rpfilter=strict`, on by default), which looks up the way back with
-/// the packet's mark.
+/// firewalld's rule (its `IPv6_rpfilter=strict`, on by default), which looks up the return path
+/// with the packet's mark.
 const FIREWALLD: &str = "table inet firewalld {
   chain mangle_PREROUTING {
     type filter hook prerouting priority mangle + 10; policy accept;
@@ -70,7 +70,7 @@ const FIREWALLD: &str = "table inet firewalld {
 }
 ";
 
-/// Puts firewalld's rule in, or takes it out.
+/// Adds firewalld's rule, or removes it.
 pub(crate) fn firewalld(scene: &Scene, is_on: bool) -> Result<()> {
     let rules = if is_on {
         FIREWALLD

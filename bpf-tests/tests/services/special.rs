@@ -1,4 +1,4 @@
-//! Cases that are more than questions and answers.
+//! Cases that are more than requests and answers.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -18,17 +18,17 @@ use crate::cases::{Backend, CLIENTS, Case};
 use crate::model::{Policy, SERVICE_PORT, Transport};
 use crate::scene::{MTU, Scene, Site, Which};
 
-/// Clients that choose a backend by chance, until each has been chosen: that it needs more has a
-/// chance below one in 10^30.
+/// Limit for clients that choose a random backend, until each has been chosen: more are needed with
+/// a chance below one in 10^30.
 const CHANCES: usize = 200;
-/// Questions of one client that all have to go to one backend.
+/// Requests of one client that must all go to one backend.
 const STICKY: usize = 8;
-/// What a link takes that is narrower than all others.
+/// MTU of a link that is narrower than all others.
 const NARROW: u32 = 1380;
-/// The time that a packet may be under way, or its end take to be told.
+/// Deadline for a packet, or for the error about its end.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Asks once, and returns the client as the server sees it.
+/// Sends one request, and returns the client as the server sees it.
 fn ask_once(
     scene: &Scene,
     client: Site,
@@ -42,18 +42,18 @@ fn ask_once(
     }
 }
 
-/// True if an error says that somebody refused.
+/// True if an error is a refusal.
 fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let by_io = cause.downcast_ref().and_then(io::Error::raw_os_error);
         let by_nix = cause.downcast_ref::<Errno>().map(|errno| *errno as i32);
         let code = by_io.or(by_nix);
-        // The kernel tells a socket of its own that its packet was rejected.
+        // The kernel reports to a local socket that its packet was rejected.
         [libc::ECONNREFUSED, libc::EPERM].map(Some).contains(&code)
     })
 }
 
-/// A service without backends refuses, and says so at once.
+/// Expects that a service without backends refuses at once.
 pub(crate) fn refused(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     let service = scene.service(Which::Empty, Policy::Cluster, family)?;
     let cluster_ip = SocketAddr::new(service.address, SERVICE_PORT);
@@ -93,7 +93,7 @@ fn backend(
     bail!("none of the service's backends has answered {seen}")
 }
 
-/// Each of several backends has its share.
+/// Expects that each of several backends has its share.
 pub(crate) fn spread(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     for client in CLIENTS {
         let mut missing = Site::SPREAD.to_vec();
@@ -109,7 +109,7 @@ pub(crate) fn spread(scene: &Scene, family: Family, transport: Transport) -> Res
     Ok(())
 }
 
-/// A client stays with its backend.
+/// Expects that a client stays with its backend.
 pub(crate) fn sticky(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     for client in CLIENTS {
         let first = backend(scene, Which::Sticky, client, transport, family)?;
@@ -121,8 +121,8 @@ pub(crate) fn sticky(scene: &Scene, family: Family, transport: Transport) -> Res
     Ok(())
 }
 
-/// A link beyond the VPC that takes less is discovered: the error about it passes rules that drop
-/// what belongs to no connection.
+/// Expects that a narrower link beyond the VPC is discovered: the error about it passes rules that
+/// drop packets without a connection.
 pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     let fabric = &scene.fabric;
     for link in [Link::Far, Link::Near] {
@@ -137,8 +137,9 @@ pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Res
         let direct = direct.collect::<Result<Vec<_>>>()?;
         let carried = asked.iter().chain(&direct).try_for_each(|asked| {
             if transport == Transport::Udp {
-                // Both ends have to know it before: a datagram that is lost is not sent again. The
-                // client forgets, and is told anew by what no link but the narrow one would refuse.
+                // Both ends must have the MTU before, as a lost datagram is not sent again. The
+                // client forgets it, and learns it again from a datagram that only the narrow link
+                // refuses.
                 asked.carry(scene, Transport::Tcp)?;
                 scene.forget_pods_routes()?;
                 let place = scene.place(asked.client, family)?;
@@ -153,7 +154,7 @@ pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Res
     scene.forget_routes()
 }
 
-/// A packet whose TTL runs out has an answer, from the node and from a router beyond it.
+/// Expects that a packet whose TTL ends has an answer, from the node and from a router beyond it.
 pub(crate) fn expired(scene: &Scene, family: Family) -> Result<()> {
     let mut asked = Vec::new();
     for case in [
@@ -180,7 +181,7 @@ pub(crate) fn expired(scene: &Scene, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// Sends a datagram with a TTL that runs out, and waits until that is told.
+/// Sends a datagram with a TTL that ends, and waits for the error.
 fn expire(scene: &Scene, client: Site, to: SocketAddr, ttl: i32) -> Result<()> {
     let place = scene.place(client, Family::of(to.ip()))?;
     let socket = place.netns.enter(|| {
@@ -206,7 +207,8 @@ fn expire(scene: &Scene, client: Site, to: SocketAddr, ttl: i32) -> Result<()> {
     Ok(())
 }
 
-/// The instance metadata service is out of pods' reach: their packets are dropped with the reason.
+/// Expects that pods cannot reach the instance metadata service: their packets are dropped with the
+/// reason.
 pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
     const QUICK: Duration = Duration::from_millis(100);
     let count = || -> Result<u64> {
@@ -228,12 +230,14 @@ pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
             check(count()? > before, || format!("still {before}"))
         })?;
     }
-    // The node itself is not a pod.
+    // The node itself is not affected.
     ask_once(scene, Site::Node, to, Transport::Tcp).map(drop)
 }
 
-/// Connection tracking has called no packet INVALID: that is what it makes of a connection of which
-/// it has seen one half, and what rules like kube-proxy's drop.
+/// Expects that connection tracking has marked no packet INVALID.
+///
+/// That is its state for a connection of which it has seen only one direction, and rules like
+/// kube-proxy's drop such packets.
 pub(crate) fn nothing_invalid(scene: &Scene) -> Result<()> {
     let statistics = scene.fabric.node.run("conntrack -S")?;
     let words = statistics.split_whitespace();
