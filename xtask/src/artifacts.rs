@@ -1,4 +1,4 @@
-//! Cargo's knowledge and products: the workspace's targets, and the executables of a build.
+//! The workspace's targets, and the executables of a build, as cargo reports them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,13 +49,13 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// Its description.
     pub(crate) description: Option<String>,
-    /// Its licence (SPDX).
+    /// Its license (SPDX).
     pub(crate) license: Option<String>,
-    /// Where its sources are.
+    /// URL of its sources.
     pub(crate) repository: Option<String>,
     /// Its `Cargo.toml`.
     pub(crate) manifest_path: PathBuf,
-    /// Its dependencies, ours and others'.
+    /// Its dependencies, inside and outside of the workspace.
     pub(crate) dependencies: Vec<Dependency>,
     /// Its targets.
     targets: Vec<RawTarget>,
@@ -93,12 +93,12 @@ struct Profile {
 }
 
 impl Metadata {
-    /// Asks cargo.
+    /// Reads the metadata of this workspace.
     pub(crate) fn read() -> Result<Self> {
         Self::read_in(datapath_build::workspace_root())
     }
 
-    /// Reads the metadata of another workspace.
+    /// Reads the metadata of the workspace at `root`.
     pub(crate) fn read_in(root: &Path) -> Result<Self> {
         let mut command = process::locked_cargo("metadata");
         command
@@ -114,7 +114,7 @@ impl Metadata {
         found.with_context(|| format!("the workspace has no package {name}"))
     }
 
-    /// Targets that `cargo test` makes a test program of.
+    /// Targets for which `cargo test` builds a test program.
     pub(crate) fn test_targets(&self) -> Vec<Target> {
         let mut targets: Vec<_> = self
             .packages
@@ -142,14 +142,14 @@ impl RawTarget {
     }
 }
 
-/// Runs a cargo build and returns the executables that it made or found fresh.
+/// Runs a cargo build and returns the executables that it built or found fresh.
 pub(crate) fn build(command: &mut Command, metadata: &Metadata) -> Result<Vec<Executable>> {
     command.args(["--message-format", "json-render-diagnostics"]);
     parse(&process::output(command)?, metadata)
 }
 
-/// Builds every binary of the workspace: always in one way, so that no command has to build anew
-/// what another one built with other features. The programs have code that only BPF has.
+/// Builds every binary of the workspace, always in the same way, so that commands do not rebuild
+/// each other's with other features. The programs have code that only BPF has.
 pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
     let programs = ["--exclude", "datapath-ebpf"];
     let mut command = process::locked_cargo("build");
@@ -178,7 +178,7 @@ pub(crate) fn build_client_tests(metadata: &Metadata) -> Result<Vec<Executable>>
     build(tests.args(package).args(["--lib", "--no-run"]), metadata)
 }
 
-/// The file that a binary of ours was built as.
+/// The file of one of our binaries.
 pub(crate) fn binary<'a>(executables: &'a [Executable], name: &str) -> Result<&'a Path> {
     executables
         .iter()

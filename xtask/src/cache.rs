@@ -1,4 +1,4 @@
-//! Files that are fetched or built once for this user, in folders below the user's cache folder.
+//! Files that are fetched or built once for this user: folders below the user's cache folder.
 
 use std::env;
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// One kind of what is kept.
+/// One kind of cached files.
 pub(crate) struct Cache {
     folder: PathBuf,
 }
@@ -31,13 +31,14 @@ impl Cache {
         Ok(file)
     }
 
-    /// Where what has this name is, or would be.
+    /// The path of an item, whether it exists or not.
     pub(crate) fn place(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Puts something there: `make` fills the folder `result` of a work folder, which goes afterwards.
-    /// It comes whole or not at all: what a stopped run left half full would be taken for good.
+    /// Adds an item: `make` fills the folder `result` of a work folder, which is then removed. The
+    /// item appears completely or not at all, because a half-filled folder of a stopped run would
+    /// look complete.
     pub(crate) fn fill(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let (folder, work) = (
             self.place(name),

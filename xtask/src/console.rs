@@ -1,10 +1,10 @@
-//! Messages of xtask itself go to standard error: standard output belongs to results.
+//! Output of xtask: its own messages go to standard error, as standard output belongs to results.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context as _, Result};
 
-/// Says what happens next.
+/// Prints the next step.
 pub(crate) fn note(text: &str) {
     eprintln!("==> {text}");
 }
@@ -19,7 +19,7 @@ pub(crate) fn result(text: &str) -> Result<()> {
 
 fn write_to(to: &mut impl Write, text: &str) -> Result<()> {
     match writeln!(to, "{text}").and_then(|()| to.flush()) {
-        // A reader that has seen enough (`| head`).
+        // The reader has closed the pipe (`| head`).
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("write to standard output"),
     }

@@ -1,4 +1,4 @@
-//! `build-cni`: the CNI plugin as it is installed, static and small.
+//! `build-cni`: the CNI plugin in its installed form, static and small.
 
 use std::env;
 use std::fs;
@@ -12,16 +12,16 @@ use crate::process;
 
 /// The target whose C library is made for static programs.
 const MUSL: &str = "x86_64-unknown-linux-musl";
-/// The target in its place where it is not installed.
+/// The target that replaces it where it is not installed.
 pub(crate) const GNU: &str = "x86_64-unknown-linux-gnu";
-/// Links the C library of that target statically.
+/// Makes the compiler link that target's C library statically.
 const STATIC: &str = "-C target-feature=+crt-static";
-/// The name in programs of the folder of the dependencies' sources.
+/// Path that replaces the folder of the dependencies' sources in programs.
 const SOURCES: &str = "/cargo";
 /// Largest size: it is read from disk for every pod that starts.
 const LARGEST: u64 = 3 * 1024 * 1024 / 2;
 
-/// Builds the plugin and prints where it is and how large.
+/// Builds the plugin and prints its path and size.
 pub(crate) fn run() -> Result<()> {
     let path = build(&Metadata::read()?)?;
     println!("{} {} KiB", path.display(), size_of(&path)?.div_ceil(1024));
@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
 /// Builds the plugin.
 ///
 /// # Errors
-/// When it is larger than it may be.
+/// When it exceeds the size limit.
 pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
     let mut build = process::locked_cargo("build");
     build.args([
@@ -57,8 +57,9 @@ pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// Flags of the compiler that put the C library into a program, and leave out where this machine has the
-/// dependencies' sources: messages of panics name these, and nobody else could build the same.
+/// Flags of the compiler that link the C library statically, and omit this machine's path of the
+/// dependencies' sources. Messages of panics contain that path, so that builds would differ between
+/// machines.
 pub(crate) fn static_flags() -> Result<String> {
     let home = match env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),

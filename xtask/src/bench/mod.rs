@@ -1,4 +1,4 @@
-//! `bench`: builds the agent and the benchmark as they are released, and runs it.
+//! `bench`: builds the agent and the benchmark in release mode, and runs it.
 
 mod compare;
 mod results;
@@ -14,23 +14,23 @@ use crate::console::note;
 use crate::setup::Need;
 use crate::{image, plugin, process, setup};
 
-/// The binary that measures.
+/// The benchmark's binary.
 const BENCH: &str = "towpath-bench";
-/// Where it finds the agent, if not beside itself.
+/// Names the agent for the benchmark, if it is not next to it.
 const AGENT: &str = "TOWPATH_BIN";
-/// Where it finds the CNI plugin, if not beside the agent.
+/// Names the CNI plugin for the benchmark, if it is not next to the agent.
 const PLUGIN_BINARY: &str = "TOWPATH_CNI_BIN";
 /// The package of the CNI plugin, which a runtime runs.
 const PLUGIN: &str = "towpath-cni";
 
-/// The subject of a benchmark.
+/// Groups of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Group {
     /// Nanoseconds of each program for a packet, for every path that a packet can take.
     Program,
-    /// CPU time of real traffic, beside plain routing and the VPC CNI's rules.
+    /// CPU time of real traffic, next to plain routing and the VPC CNI's rules.
     Live,
-    /// The agent with many endpoints, ENIs, exempt CIDRs and flows.
+    /// CPU time of real traffic with many endpoints, ENIs, exempt CIDRs and flows.
     Growth,
     /// The agent: latencies, memory, CPU, loading.
     Agent,
@@ -78,20 +78,20 @@ pub(crate) struct Options {
     /// percent worse beyond its spread.
     #[arg(long, value_name = "REV", conflicts_with = "json")]
     compare: Option<String>,
-    /// Number of runs of each of the two; fewer than 3 have no useful spread.
+    /// Runs of each of the two; fewer than 3 give no meaningful spread.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "compare",
         value_parser = clap::value_parser!(u8).range(1..))]
     turns: u8,
 }
 
 impl Options {
-    /// True if the agent itself is among what is measured.
+    /// True if the agent itself is measured.
     fn has_agent(&self) -> bool {
         let by_itself = [Group::Agent, Group::Cri];
         self.groups.is_empty() || self.groups.iter().any(|group| by_itself.contains(group))
     }
 
-    /// True if pods are among what is measured: it needs container runtimes.
+    /// True if pods are measured, which needs container runtimes.
     fn runs_pods(&self) -> bool {
         let is_usual = self.groups.is_empty() && self.compare.is_none();
         is_usual || self.groups.contains(&Group::Cri)
@@ -139,15 +139,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// The benchmark, to be run with the container runtimes that it needs.
+/// The benchmark's command, with its container runtimes.
 fn command(bench: &Path, runtimes: Option<&Path>) -> Command {
     let mut command = Command::new(bench);
     command.envs(runtimes.map(|folder| (setup::RUNTIMES, folder)));
     command
 }
 
-/// Builds what is measured and what measures it, from a workspace's root and into its own folder or
-/// another one; the benchmark's file.
+/// Builds the measured binaries and the benchmark, from a workspace's root and into its own folder
+/// or another one; returns the benchmark's file.
 fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
     let metadata = Metadata::read_in(root)?;
     let mut cargo = process::locked_cargo("build");
@@ -155,7 +155,7 @@ fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
         .current_dir(root)
         .args(["--release", "--package", "towpath"])
         .args(["--package", "bpf-tests", "--bins"]);
-    // Commits that `--compare` may name had none.
+    // Older commits that `--compare` may name have no plugin.
     if metadata
         .packages
         .iter()

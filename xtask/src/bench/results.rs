@@ -1,14 +1,14 @@
-//! Results of several runs of two builds, and what they say of each figure.
+//! Results of several runs of two builds, and the comparison of their figures.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-/// The ratio up to which figures count as equal.
+/// Ratio up to which figures count as equal.
 const TOLERATED: f64 = 1.10;
 
-/// A run, as the benchmark writes it.
+/// A run in the benchmark's output format.
 #[derive(Deserialize)]
 pub(super) struct Run {
     rows: Vec<Row>,
@@ -23,7 +23,7 @@ struct Row {
 }
 
 impl Run {
-    /// Reads what the benchmark wrote.
+    /// Reads the benchmark's output.
     pub(super) fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("the benchmark's results are not what was expected")
     }
@@ -38,19 +38,19 @@ pub(super) struct Compared {
     /// Medians of both builds.
     pub(super) old: f64,
     pub(super) new: f64,
-    /// The median of new to old of one turn.
+    /// The median of the turns' ratios of new to old.
     pub(super) ratio: f64,
-    /// Half the distance between the least and the greatest of these.
+    /// Half the distance between the least and the greatest of these ratios.
     pub(super) spread: f64,
 }
 
 impl Compared {
-    /// True if the new build is slower, by more than chance explains.
+    /// True if the new build is slower, beyond the spread.
     pub(super) fn is_worse(&self) -> bool {
         self.ratio - self.spread > TOLERATED
     }
 
-    /// As cells of a table: name, old, new, unit, ratio, spread, and what that means.
+    /// Cells of a table: name, old, new, unit, ratio, spread, verdict.
     pub(super) fn cells(&self) -> Vec<String> {
         let verdict = if self.is_worse() {
             "WORSE"
@@ -71,8 +71,8 @@ impl Compared {
     }
 }
 
-/// Compares turns, each a run of the old build and one of the new. What only one of them has is left
-/// out, and so is what is nearly nothing: there, ratios are chance.
+/// Compares turns, each a run of the old build and one of the new. Figures of only one build are
+/// omitted, and so are figures near zero, whose ratios are random.
 pub(super) fn compare(turns: &[(Run, Run)]) -> Vec<Compared> {
     let mut pairs = BTreeMap::<(&str, &str), (&str, Vec<(f64, f64)>)>::new();
     let mut order = Vec::new();
@@ -116,7 +116,7 @@ pub(super) fn compare(turns: &[(Run, Run)]) -> Vec<Compared> {
     compared.collect()
 }
 
-/// Below this, a figure is a difference of two larger ones.
+/// Least figure that is compared: a smaller one is a difference of two larger ones.
 fn least(unit: &str) -> f64 {
     if unit == "scaled ns" { 10.0 } else { 0.01 }
 }

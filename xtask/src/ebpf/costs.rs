@@ -1,5 +1,5 @@
-//! The cost of each program on each kernel of the matrix: the checked-in table, and new figures
-//! beside it.
+//! Cost of each program on each kernel of the matrix: the checked-in table, compared with new
+//! measurements.
 
 use std::array;
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use super::figures::{Row, Sheet, Tolerance};
 use super::measured::Measured;
 use super::object::Object;
 
-/// The tolerance of a figure, in percent: the verifier changes a little with each kernel, and the
-/// code with each compiler.
+/// Tolerance of a figure, in percent: the verifier changes a little with each kernel, and the code
+/// with each compiler.
 const TOLERANCE: u64 = 10;
 /// The checked-in table: kernel and program, and the figures.
 const SHEET: Sheet<2, 5> = Sheet {
@@ -53,15 +53,15 @@ impl Costs {
         SHEET.read().map(Self)
     }
 
-    /// Writes the figures to where the checked-in ones are.
+    /// Writes the figures to the checked-in file.
     pub(crate) fn check_in(&self) -> Result<()> {
         SHEET.write(&self.0)
     }
 
-    /// Adds what a kernel says of an object's programs.
+    /// Adds a kernel's figures for an object's programs.
     pub(crate) fn add(&mut self, object: &Object, measured: &Measured) {
         for cost in object.costs() {
-            // One that the kernel did not take has no figures, which the comparison tells.
+            // A program that the kernel refused has no figures, which the comparison reports.
             if let Some(verified) = measured.programs.get(&cost.name) {
                 self.0.push(Row {
                     names: [measured.series(), cost.name],
@@ -77,8 +77,8 @@ impl Costs {
         }
     }
 
-    /// Fails when what a kernel of the matrix says differs from its checked-in figures by more than
-    /// is allowed. Debian's newest may be newer than the figures: then it is as any other kernel.
+    /// Fails if the figures of a kernel of the matrix differ too much from its checked-in ones.
+    /// Debian's newest may be newer than the figures: then it is treated like any other kernel.
     pub(crate) fn check(&self, object: &Object, measured: &Measured) -> Result<()> {
         let kernel = measured.series();
         let of_kernel = |row: &&Row<2, 5>| row.names[0] == kernel;
@@ -89,8 +89,8 @@ impl Costs {
         Self(known).compare(object, measured, true)
     }
 
-    /// Fails when what any other kernel says is above the largest of the checked-in figures by more
-    /// than is allowed. Versions of one series can differ by more than that.
+    /// Fails if the figures of any other kernel are too far above the largest checked-in ones.
+    /// Versions of one series can differ by more than the tolerance.
     pub(crate) fn check_elsewhere(&self, object: &Object, measured: &Measured) -> Result<()> {
         self.compare(object, measured, false)
     }
@@ -112,7 +112,7 @@ impl Costs {
         );
     }
 
-    /// The deviations, in words; smaller figures only where they have to be `exact`.
+    /// Differences beyond the tolerance, in words; too small figures only if they must be `exact`.
     fn differences(&self, now: &[Row<2, 5>], exact: bool) -> Vec<String> {
         let tolerance = Tolerance {
             percent: TOLERANCE,
@@ -144,7 +144,7 @@ impl Costs {
     }
 }
 
-/// The larger ones of two kernels' figures.
+/// The larger of two kernels' figures.
 fn largest(some: [u64; 5], others: [u64; 5]) -> [u64; 5] {
     array::from_fn(|column| some[column].max(others[column]))
 }

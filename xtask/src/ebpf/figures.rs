@@ -1,5 +1,5 @@
-//! A document with one table of measured figures, which is checked in, and the comparison of what is
-//! measured now with it.
+//! A checked-in document with one table of measured figures, and the comparison of new measurements
+//! with it.
 
 use std::array;
 use std::fs;
@@ -9,20 +9,20 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::console;
 
-/// A row: what it is of, and its figures.
+/// A row: its names, and its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row<const NAMES: usize, const FIGURES: usize> {
     pub(super) names: [String; NAMES],
     pub(super) figures: [u64; FIGURES],
 }
 
-/// A document: its file, the command that writes it, and what its table's columns are called.
+/// A document: its file, the command that writes it, and the names of its table's columns.
 #[derive(Debug)]
 pub(super) struct Sheet<const NAMES: usize, const FIGURES: usize> {
     /// Its path in the workspace.
     pub(super) file: &'static str,
     pub(super) command: &'static str,
-    /// The text before the table.
+    /// Text before the table.
     pub(super) preface: &'static str,
     pub(super) names: [&'static str; NAMES],
     pub(super) figures: [&'static str; FIGURES],
@@ -38,7 +38,7 @@ impl<const NAMES: usize, const FIGURES: usize> Sheet<NAMES, FIGURES> {
             .with_context(|| format!("{}", path.display()))
     }
 
-    /// Writes rows to where the checked-in ones are.
+    /// Writes rows to the checked-in file.
     pub(super) fn write(&self, rows: &[Row<NAMES, FIGURES>]) -> Result<()> {
         let path = self.path();
         fs::write(&path, self.markdown(rows))
@@ -112,17 +112,17 @@ impl<const NAMES: usize, const FIGURES: usize> Row<NAMES, FIGURES> {
     }
 }
 
-/// The tolerance of a figure.
+/// Allowed difference of a figure from its former value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    /// By so many percent.
+    /// Difference in percent.
     pub(super) percent: u64,
-    /// True if it may be any smaller.
+    /// True if it may be smaller by any amount.
     pub(super) may_shrink: bool,
 }
 
 impl Tolerance {
-    /// The deviations, in words.
+    /// Differences beyond the tolerance, in words.
     pub(super) fn differences<const FIGURES: usize>(
         self,
         columns: [&str; FIGURES],

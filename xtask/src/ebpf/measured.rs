@@ -1,4 +1,4 @@
-//! A kernel's figures of the programs, as `ebpf-report` prints them.
+//! A kernel's figures for the programs, as `ebpf-report` prints them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,25 +10,25 @@ use serde::Deserialize;
 use crate::artifacts::{self, Executable};
 use crate::process;
 
-/// A kernel's figures of the programs.
+/// A kernel's figures for the programs.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Measured {
     /// The kernel's release.
     kernel: String,
-    /// Optional features of the kernel that it lacks.
+    /// Optional features of the agent that the kernel lacks.
     pub(crate) missing_features: Vec<String>,
-    /// The programs that it took, by name.
+    /// The programs that it accepted, by name.
     pub(crate) programs: BTreeMap<String, Figures>,
 }
 
-/// The verifier's figures of one program.
+/// Figures of the verifier for one program.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Figures {
     /// Instructions that it walked.
     pub(super) verified_instructions: u64,
-    /// States that it kept, over all.
+    /// States that it kept, in total.
     pub(super) total_states: u64,
-    /// The most of them at one time.
+    /// The most states that it kept at one time.
     pub(super) peak_states: u64,
     /// The time that it took, in microseconds.
     pub(super) microseconds: u64,

@@ -1,4 +1,4 @@
-//! `build-ebpf`: the object, and what its programs cost.
+//! `build-ebpf`: the object, and the cost of its programs.
 
 mod costs;
 mod figures;
@@ -33,12 +33,12 @@ pub(crate) struct Options {
     output: Output,
 }
 
-/// The format of a report.
+/// Format of a report.
 #[derive(Clone, Copy, ValueEnum)]
 enum Output {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
@@ -97,14 +97,14 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The object for this machine, built, and what its code says.
+/// Builds the object for this machine, and reads its code.
 pub(crate) fn object() -> Result<(PathBuf, Object)> {
     let path = build(false)?;
     let object = Object::read(&path)?;
     Ok((path, object))
 }
 
-/// Compares what the running kernel says of the programs with the checked-in figures: one test.
+/// Compares the running kernel's figures for the programs with the checked-in ones: one test.
 pub(crate) fn check_costs(executables: &[Executable]) -> Results {
     note("test: the verifier's figures");
     let check = || {

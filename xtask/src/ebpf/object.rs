@@ -1,4 +1,4 @@
-//! Reading an eBPF ELF object: its functions, their calls and their stack.
+//! Reads an eBPF ELF object: its functions, their calls and their stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,17 +13,17 @@ use object::{
 const SLOT: u64 = 8;
 /// Opcode of a call.
 const CALL: u8 = 0x85;
-/// Source register of a call that says "a function of this object" (`BPF_PSEUDO_CALL` of
+/// Source register that marks a call of a function of this object (`BPF_PSEUDO_CALL` of
 /// `include/uapi/linux/bpf.h`).
 const PSEUDO_CALL: u8 = 1;
 /// The register that points to the top of the stack.
 const FRAME: u8 = 10;
-/// The section of functions that programs call; every other section with code holds programs.
+/// The section of functions that programs call; every other section with code contains programs.
 const SUBPROGRAMS: &str = ".text";
-/// Routines that a compiler calls for copies that it does not unroll.
+/// Functions that a compiler calls for copies that it does not unroll.
 const MEMORY_ROUTINES: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
 
-/// Where a function stands: section and offset.
+/// Place of a function: section and offset.
 type Place = (usize, u64);
 
 /// One function of the object.
@@ -42,12 +42,12 @@ pub(crate) struct Object {
     functions: BTreeMap<Place, Function>,
 }
 
-/// The cost of one program, by its code.
+/// Cost of one program, by its code.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     /// The program's name.
     pub(super) name: String,
-    /// Instruction slots of eight bytes, with those of the functions that it calls.
+    /// Instruction slots of eight bytes, including those of the functions that it calls.
     pub(super) instructions: u64,
     /// Bytes of stack on its deepest path of calls, as old kernels count them.
     pub(super) stack: u64,
@@ -84,7 +84,7 @@ impl Object {
         Ok(Self { functions })
     }
 
-    /// The cost of each program, by name.
+    /// Cost of each program, by name.
     pub(super) fn costs(&self) -> Vec<Cost> {
         let mut costs: Vec<_> = self
             .programs()
@@ -130,7 +130,7 @@ impl Object {
             .filter(|(_, function)| function.program)
     }
 
-    /// A function and all that it calls.
+    /// A function and all functions that it calls, directly or not.
     fn reached_from(&self, start: Place) -> BTreeSet<Place> {
         let mut reached = BTreeSet::new();
         let mut open = vec![start];
@@ -144,7 +144,7 @@ impl Object {
         reached
     }
 
-    /// Programs that take more stack than is good, with how much they take.
+    /// Programs that take more stack than the limit, with their stack.
     pub(super) fn too_deep(&self) -> Vec<String> {
         /// Kernels allow 512 (`MAX_BPF_STACK` of `include/linux/filter.h`). The difference is room for
         /// changes, and for compilers that spill more.
@@ -178,8 +178,8 @@ impl Object {
             .max()
             .unwrap_or(0);
         path.pop();
-        // As `check_max_stack_depth` of `kernel/bpf/verifier.c` counts; since 6.9 in steps of 16 where
-        // programs are compiled, but not on the kernels before.
+        // The count is that of `check_max_stack_depth` of `kernel/bpf/verifier.c`. Since 6.9 its
+        // steps are of 16 if programs are compiled, but not on earlier kernels.
         function.stack.max(1).next_multiple_of(32) + below
     }
 }
@@ -232,7 +232,7 @@ fn slots(code: &[u8]) -> impl Iterator<Item = Slot> {
     )
 }
 
-/// The functions that `code` calls; `code` stands at `address` of section `section`.
+/// The functions that `code` calls; `code` is at `address` of section `section`.
 fn calls(
     code: &[u8],
     section: usize,
@@ -244,15 +244,15 @@ fn calls(
         .zip(slots(code))
         .filter(|(_, slot)| slot.opcode == CALL && slot.source == PSEUDO_CALL)
         .map(|(offset, slot)| {
-            // The immediate counts slots from the one after the call; with a relocation, from the
-            // symbol, whose own slot is then meant by -1.
+            // The immediate counts slots from the one after the call. With a relocation it counts
+            // from the symbol, so that -1 means the symbol's own slot.
             let (section, base) = relocated.get(&offset).copied().unwrap_or((section, offset));
             (section, base.wrapping_add_signed((slot.immediate + 1) * 8))
         })
         .collect()
 }
 
-/// Bytes of stack that `code` names: the deepest displacement from the frame pointer, as in a load
+/// Bytes of stack that `code` uses: the deepest displacement from the frame pointer, as in a load
 /// or store, or in `rX = r10; rX += -n`.
 fn stack(code: &[u8]) -> u64 {
     /// `rX = rY`, 64 bits.
@@ -260,7 +260,7 @@ fn stack(code: &[u8]) -> u64 {
     /// `rX += immediate`, 64 bits.
     const ADD: u8 = 0x07;
     let mut deepest: i64 = 0;
-    // One bit a register: does it hold a copy of the frame pointer?
+    // One bit per register: set if it holds a copy of the frame pointer.
     let mut copies: u16 = 0;
     for slot in slots(code) {
         // Classes 1 to 3: loads address by the source, stores by the destination.

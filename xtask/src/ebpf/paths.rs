@@ -1,5 +1,4 @@
-//! The cost of each path of a packet: the checked-in table, and the counts of `path-report` beside
-//! it.
+//! Cost of each path of a packet: the checked-in table, compared with the counts of `path-report`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,8 +14,8 @@ use crate::process;
 use crate::setup::{self, Need};
 use crate::test::Results;
 
-/// The tolerance of a figure: the code differs a little with each compiler. Lower figures are
-/// written down, too, so that a later loss is seen.
+/// Tolerance of the figures: the code differs a little with each compiler. Smaller figures must be
+/// checked in too, so that a later growth is noticed.
 const TOLERANCE: Tolerance = Tolerance {
     percent: 5,
     may_shrink: false,
@@ -60,10 +59,10 @@ test run, too, which has to make the same of it. Times differ from run to run, t
 /// Options of `path-cost`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Write what is counted to docs/path-cost.md instead.
+    /// Write the counts to docs/path-cost.md instead.
     #[arg(long)]
     update: bool,
-    /// Show where the paths whose name begins so spend their instructions, and compare nothing.
+    /// Show the instructions by origin for paths whose name begins with this, and compare nothing.
     #[arg(long, value_name = "NAME", conflicts_with = "update")]
     profile: Option<String>,
 }
@@ -107,14 +106,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     compare(&SHEET.read()?, &rows)
 }
 
-/// Compares what the paths cost with the checked-in figures: one test.
+/// Compares the paths' cost with the checked-in figures: one test.
 pub(crate) fn check(executables: &[Executable]) -> Results {
     note("test: what paths cost");
     let check = || compare(&SHEET.read()?, &count(executables)?);
     Results::of("what paths cost", check())
 }
 
-/// Counts every path.
+/// Counts the cost of every path.
 fn count(executables: &[Executable]) -> Result<Vec<Row<3, 3>>> {
     let reporter = artifacts::binary(executables, "path-report")?;
     let text = process::output(&mut Command::new(reporter))?;
@@ -123,7 +122,7 @@ fn count(executables: &[Executable]) -> Result<Vec<Row<3, 3>>> {
     Ok(rows.into_iter().map(Row::from).collect())
 }
 
-/// Fails where paths cost something else than they did.
+/// Fails if the cost of a path has changed.
 fn compare(before: &[Row<3, 3>], now: &[Row<3, 3>]) -> Result<()> {
     let differences = differences(before, now);
     if differences.is_empty() {
@@ -137,7 +136,7 @@ fn compare(before: &[Row<3, 3>], now: &[Row<3, 3>]) -> Result<()> {
     );
 }
 
-/// The deviations, a line for each path.
+/// Differences beyond the tolerance, a line for each path.
 fn differences(before: &[Row<3, 3>], now: &[Row<3, 3>]) -> Vec<String> {
     let name = |row: &Row<3, 3>| {
         let [program, path, service_nat] = &row.names;

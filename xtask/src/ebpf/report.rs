@@ -8,37 +8,37 @@ use super::measured::{Figures, Measured};
 use super::object::Object;
 use crate::console;
 
-/// The cost of an object's programs.
+/// Cost of an object's programs.
 #[derive(Serialize)]
 pub(crate) struct Report {
-    /// Where the object is.
+    /// Path of the object.
     object: String,
     /// Its programs, by name.
     programs: Vec<Row>,
 }
 
-/// The cost of one program.
+/// Cost of one program.
 #[derive(Serialize)]
 struct Row {
     program: String,
     /// Instruction slots, with called functions.
     instructions: u64,
-    /// The size in bytes.
+    /// Instruction slots in bytes, with called functions.
     bytes: u64,
     /// Bytes of stack, of 512.
     stack_bytes: u64,
-    /// Instructions that the verifier walked; this and the rest is absent without root.
+    /// Instructions that the verifier walked; absent without root, like the fields below.
     verified_instructions: Option<u64>,
-    /// States that it kept, over all.
+    /// States that it kept, in total.
     total_states: Option<u64>,
-    /// The most of them at one time.
+    /// The most states that it kept at one time.
     peak_states: Option<u64>,
     /// The time that it took, in microseconds.
     verification_microseconds: Option<u64>,
 }
 
 impl Report {
-    /// Joins what the code says with what the verifier says.
+    /// Joins the figures of the code with those of the verifier.
     pub(super) fn new(path: &Path, object: &Object, measured: Option<&Measured>) -> Self {
         let programs = object
             .costs()

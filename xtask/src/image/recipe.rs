@@ -1,4 +1,4 @@
-//! An image, and how buildah makes it: from nothing, the same each time.
+//! An image, and its build by buildah: from nothing, and reproducible.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,13 +13,13 @@ use crate::process;
 /// The permissions of files and folders.
 const MODE: u32 = 0o755;
 
-/// The content of an image.
+/// Contents and properties of an image.
 pub(crate) struct Recipe {
-    /// Files, by their absolute paths in the image. Every one of them may be run.
+    /// Files, by their absolute paths in the image. All of them are executable.
     pub(crate) files: Vec<(PathBuf, String)>,
-    /// Symbolic links, by their paths in the image, and what they say.
+    /// Symbolic links, by their paths in the image, and their targets.
     pub(crate) links: Vec<(&'static str, &'static str)>,
-    /// The program that runs.
+    /// Program that the container runs.
     pub(crate) entrypoint: &'static str,
     /// Labels (OCI image specification, "Annotations").
     pub(crate) labels: Vec<(&'static str, String)>,
@@ -28,15 +28,15 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Builds the image into an archive (OCI image layout), and returns its digest. Everything else
-    /// stays in the folder `work`, which is gone afterwards.
+    /// Builds the image into an archive (OCI image layout), and returns its digest. All other files
+    /// stay in the folder `work`, which is removed afterwards.
     pub(crate) fn build(&self, work: &Path, archive: &Path) -> Result<String> {
         remove(work)?;
         let root = work.join("root");
         self.lay_out(&root)?;
         let buildah = |words: &[&str]| {
             let mut command = Command::new("buildah");
-            // Storage of its own, that needs no feature of the kernel.
+            // Storage of its own, which needs no feature of the kernel.
             command.arg("--root").arg(work.join("storage"));
             command.arg("--runroot").arg(work.join("run"));
             command.args(["--storage-driver", "vfs"]).args(words);
@@ -45,7 +45,7 @@ impl Recipe {
         let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is UTF-8");
         let container = buildah(&["from", "scratch"])?;
         let container = container.trim();
-        // One layer; owners and times come from us, not from this machine.
+        // One layer; owners and times do not come from this machine.
         let tree = format!("{}/.", text(&root)?);
         buildah(&["copy", "--quiet", "--chown", "0:0", container, &tree, "/"])?;
         let entrypoint = serde_json::to_string(&[self.entrypoint])?;
@@ -68,7 +68,7 @@ impl Recipe {
         digest(archive)
     }
 
-    /// Puts everything where it is in the image.
+    /// Puts all files at their places in the image.
     fn lay_out(&self, root: &Path) -> Result<()> {
         let inside = |path: &str| root.join(path.trim_start_matches('/'));
         for (source, path) in &self.files {
@@ -86,7 +86,7 @@ impl Recipe {
     }
 }
 
-/// Makes the folders above a file, with permissions that no umask changes.
+/// Makes the folders above a file, with permissions that do not depend on the umask.
 fn make_room(root: &Path, file: &Path) -> Result<()> {
     let folders = file.ancestors().skip(1);
     let folders: Vec<_> = folders
@@ -99,7 +99,7 @@ fn make_room(root: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The digest of the image in an archive: of its manifest, which has those of all else.
+/// The digest of the image in an archive: that of its manifest, which contains all other digests.
 fn digest(archive: &Path) -> Result<String> {
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--to-stdout", "--file"])

@@ -1,4 +1,4 @@
-//! Every dependency is pinned: what is built is what was tested.
+//! Every dependency is pinned, so that the tested versions are built.
 
 use std::fs;
 
@@ -36,7 +36,8 @@ fn loose(manifest: &str) -> Vec<&str> {
         .collect()
 }
 
-/// True if an entry is pinned: `name = "=1.2.3"`, `name = { version = "=1.2.3", ... }`, or ours.
+/// True if an entry is pinned: `name = "=1.2.3"`, `name = { version = "=1.2.3", ... }`, or one of
+/// ours.
 fn is_exact(entry: &str) -> bool {
     let Some((_, value)) = entry.split_once('=') else {
         return false;

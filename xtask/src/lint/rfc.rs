@@ -1,12 +1,12 @@
-//! `docs/reference/rfc.md`: every requirement of the RFCs stands there once, and what is said to be met names
-//! tests that exist.
+//! `docs/reference/rfc.md` lists every requirement of the RFCs once, and the requirements that are
+//! met name existing tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// The documents, and how many requirements each has, numbered from 1.
+/// The documents, and the number of requirements of each, numbered from 1.
 const RFCS: &[(&str, u32)] = &[
     ("RFC 4787", 14),
     ("RFC 5382", 10),
@@ -14,7 +14,7 @@ const RFCS: &[(&str, u32)] = &[
     ("RFC 6890", 3),
 ];
 
-/// The states of a requirement, and true for those that need a test.
+/// States of a requirement, with true for those that need a test.
 const STATES: &[(&str, bool)] = &[
     ("met", true),
     ("partly", true),
@@ -43,7 +43,7 @@ pub(super) fn check() -> Result<()> {
     bail!("docs/reference/rfc.md: {}", faults.join("; "));
 }
 
-/// The faults of the table.
+/// Faults of the table.
 fn faults(text: &str, exists: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let rows = rows(text)?;
     let mut faults = Vec::new();
@@ -103,7 +103,7 @@ fn rows(text: &str) -> Result<Vec<Row<'_>>> {
     Ok(rows)
 }
 
-/// The tests that a text names: what stands in backquotes and has a path.
+/// The tests that a text names: quoted words with a path.
 fn tests(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|word| word.contains("::"))
@@ -123,7 +123,7 @@ fn exists(root: &Path, test: &str) -> bool {
         .any(|text| has_test(&text, function))
 }
 
-/// The files in which a module of a test program can be.
+/// Possible files of a test program's module.
 fn candidates(root: &Path, program: &str, modules: &[&str]) -> Vec<PathBuf> {
     let folders = [
         root.join("bpf-tests/tests").join(program),

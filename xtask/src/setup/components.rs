@@ -1,6 +1,6 @@
-//! Programs that tests run and nobody ships: Kubernetes' components, `CoreDNS` and cnitool are built from
-//! `xtask/components` by their Go modules, etcd and kubectl are Debian's. Each is made once, into the
-//! user's cache folder.
+//! Programs that tests run and that are not shipped. Kubernetes' components, `CoreDNS` and cnitool
+//! are built from `xtask/components` by their Go modules, etcd and kubectl are Debian's. Each is
+//! made once, into the user's cache folder.
 
 use std::env;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::console::note;
 pub(crate) const COMPONENTS: &str = "TOWPATH_COMPONENTS";
 /// Names a folder with programs that replace ours, as setup-envtest of controller-runtime fills it.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// The programs that such a folder has to have; kubectl is taken from it where it is there.
+/// The programs that such a folder must have; kubectl is taken from it if it is there.
 const ASSET_PROGRAMS: [&str; 2] = ["etcd", "kube-apiserver"];
-/// Debian's release that etcd and kubectl are of.
+/// Debian's release of etcd and kubectl.
 const SUITE: &str = "forky";
-/// File that holds the sources' text as of the build.
+/// File with the sources' text at the time of the build.
 const SOURCES: &str = "sources";
 /// The components of the program `kube`.
 const KUBERNETES: [&str; 5] = [
@@ -44,11 +44,11 @@ pub(crate) enum Component {
     CoreDns,
     /// The CNI project's own runtime for tests.
     Cnitool,
-    /// The API server's store, and its users' command.
+    /// The API server's store, and its command line.
     Debian,
 }
 
-/// The folder of all components, once those named are in it, each in a folder of its own.
+/// The folder of all components, after those named are in it, each in a folder of its own.
 ///
 /// # Errors
 /// When one cannot be built or fetched; when `KUBEBUILDER_ASSETS` names a folder that lacks a program.
@@ -84,7 +84,7 @@ impl Component {
         }
     }
 
-    /// The text that a build depends on: another text is another build.
+    /// The text that a build depends on: a changed text needs a new build.
     fn sources(self) -> Result<String> {
         let files: &[&str] = match self {
             Self::Kubernetes => &["go.mod", "kube/main.go"],
@@ -95,7 +95,7 @@ impl Component {
         files.iter().map(|file| read(file)).collect()
     }
 
-    /// Makes it in a work folder's `result`.
+    /// Makes the component in a work folder's `result`.
     fn make(self, work: &Path) -> Result<()> {
         let result = work.join("result");
         match self {
@@ -121,7 +121,7 @@ impl Component {
     }
 }
 
-/// Builds a package of the module, and shows how far it is.
+/// Builds a package of the module, and shows the progress.
 fn build(title: &str, package: &str, variables: &[(&str, &str)], program: &Path) -> Result<()> {
     let (go, started) = (Go::ensure()?, Instant::now());
     note(&format!(
@@ -206,7 +206,7 @@ impl Progress {
         Self { total, done: 0 }
     }
 
-    /// Counts one more: the percentage where a tenth is full.
+    /// Counts one more step, and returns the percentage when a tenth is complete.
     fn step(&mut self) -> Option<usize> {
         let tenth = |done: usize| (done * 10).checked_div(self.total);
         let before = tenth(self.done);

@@ -1,4 +1,4 @@
-//! Finds or installs what the other commands need. A second run looks at a few files and is done.
+//! Finds or installs the requirements of the other commands. A second run only checks a few files.
 
 mod boto3;
 mod components;
@@ -19,7 +19,7 @@ pub(crate) use components::{COMPONENTS, Component, components};
 pub(crate) use deny::cargo_deny;
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
-/// The needs of commands.
+/// Requirements of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Compiler, core library and linker for the eBPF programs.
@@ -30,20 +30,20 @@ pub(crate) enum Need {
     Tests,
     /// The network managers that the namespace tests run.
     Managers,
-    /// The emulator, and what makes an image for it.
+    /// The emulator, and the tools to make an image for it.
     Vm,
     /// The tool that unpacks packages of other releases of Debian.
     Unpack,
-    /// The tools that make the container image.
+    /// Tools to make the container image.
     Image,
-    /// The packages that the unpacked container runtimes need.
+    /// Libraries and tools of the container runtimes, which are unpacked and not installed.
     Cri,
     /// The tools for a virtual environment of Python.
     Boto3,
 }
 
 impl Need {
-    /// The needs that do not depend on the user's cache.
+    /// Requirements that do not depend on the contents of the user's cache.
     pub(crate) const ALWAYS: [Self; 8] = [
         Self::Build,
         Self::Lint,
@@ -56,11 +56,11 @@ impl Need {
     ];
 }
 
-/// Makes sure that everything for `needs` is there; installs what is missing where that is
-/// possible, and says so.
+/// Ensures that everything for `needs` is present; installs what is missing where possible, and
+/// reports it.
 ///
 /// # Errors
-/// When something is missing that cannot be installed here: the message names it all.
+/// When a requirement is missing that cannot be installed here: the message names them all.
 pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
     let mut missing = requirement::missing(needs);
     if missing.iter().any(|item| item.toolchain) && toolchain::rustup_is_ready() {
@@ -70,7 +70,7 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
         debian::install(&missing)?;
         missing = requirement::missing(needs);
     }
-    // What Debian's compiler lacks, rustup's nightly may have.
+    // rustup's nightly may replace Debian's compiler.
     let rustup = matches!(Toolchain::detect(), Toolchain::Rustup(_));
     missing.retain(|item| !(rustup && item.toolchain));
     if !missing.is_empty() {
@@ -90,7 +90,7 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless we are root; `what` is what root is needed for.
+/// Fails unless the user is root; `what` needs root.
 pub(crate) fn require_root(what: &str) -> Result<()> {
     if process::is_root() {
         return Ok(());

@@ -5,16 +5,16 @@ use std::path::Path;
 use super::Need;
 use crate::process;
 
-/// One thing that has to be on the machine.
+/// A requirement of the machine.
 #[derive(Debug)]
 pub(super) struct Requirement {
     /// A program's name, or a path.
     pub(super) probe: &'static str,
     /// Debian's package that has it.
     pub(super) package: &'static str,
-    /// The need that it belongs to.
+    /// Purpose of the requirement.
     need: Need,
-    /// True if it belongs to Debian's eBPF compiler, which rustup's nightly can stand in for.
+    /// True if it belongs to Debian's eBPF compiler, which rustup's nightly can replace.
     pub(super) toolchain: bool,
 }
 
@@ -39,7 +39,7 @@ const fn compiler(need: Need, probe: &'static str, package: &'static str) -> Req
 const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Build, "cc", "gcc"),
     tool(Need::Build, "c++", "g++"),
-    // The client of container runtimes is made of their interface's definition.
+    // The client of container runtimes is generated from the definition of the CRI.
     tool(Need::Build, "protoc", "protobuf-compiler"),
     compiler(Need::Build, "/usr/bin/rustc", "rustc-web"),
     compiler(Need::Build, "/usr/bin/cargo", "cargo-web"),
@@ -135,7 +135,7 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Cri, "tar", "tar"),
 ];
 
-/// The requirements of `needs` that the machine lacks.
+/// Requirements for `needs` that the machine lacks.
 pub(super) fn missing(needs: &[Need]) -> Vec<&'static Requirement> {
     REQUIREMENTS
         .iter()
@@ -151,7 +151,7 @@ pub(super) fn packages(items: &[&Requirement]) -> Vec<&'static str> {
     packages
 }
 
-/// One message that names everything that is missing.
+/// One message that names all missing requirements.
 pub(super) fn explain(items: &[&Requirement]) -> String {
     let probes: Vec<_> = items.iter().map(|item| item.probe).collect();
     format!(

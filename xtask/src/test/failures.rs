@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Lines of a message that are kept: so many of its begin, and so many of its end. The cause of an
-/// error stands at the end; a process's log may come before it.
+/// Lines of a message that are kept: the first ones, and the last ones. The cause of an error is at
+/// the end; a process's log may come before it.
 const HEAD: usize = 30;
 const TAIL: usize = 20;
-/// Characters that are kept of a line.
+/// Characters of a line that are kept.
 const WIDTH: usize = 400;
 /// Begin of the message of a panic, in the middle of its first line.
 const PANIC: &str = " panicked at ";
@@ -18,7 +18,7 @@ const HINTS: [&str; 2] = [
     "note: Some details are omitted",
 ];
 
-/// A test that failed, or a program that did not end as it has to.
+/// A test that failed, or a program that ended in an unexpected way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The name of the test or of the program.
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// The failure, with the program of the test before its name.
+    /// Puts the test's program before the name of a failure.
     pub(crate) fn of(self, program: &str) -> Self {
         Self {
             name: format!("{program}: {}", self.name),
@@ -44,8 +44,8 @@ impl Failure {
         }
     }
 
-    /// A failure of what libtest has captured: the message begins at the first panic. A test that
-    /// returns an error has none. Backtraces are left out.
+    /// A failure from libtest's captured output: the message begins at the first panic. A test that
+    /// returns an error has none. Backtraces are omitted.
     fn captured((name, output): (String, Vec<String>)) -> Self {
         let panic = output.iter().position(|line| line.contains(PANIC));
         let mut message = Vec::new();
@@ -88,18 +88,18 @@ enum Part {
     /// The results of tests, or the output of those that passed.
     #[default]
     Other,
-    /// The output of failed tests, and the test that it is of.
+    /// The output of failed tests, and the test that it belongs to.
     Output(Option<(String, Vec<String>)>),
     /// The names of failed tests.
     Names,
 }
 
-/// Reads failures from what a test program prints.
+/// Reads failures from a test program's output.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     part: Part,
     found: Vec<Failure>,
-    /// Number of failures before this program's own.
+    /// Number of failures found before the list that is being read.
     before: usize,
     slow: Vec<String>,
 }
@@ -129,7 +129,7 @@ impl Reader {
         }
     }
 
-    /// Reads which tests take long, and which of those have ended.
+    /// Reads the names of slow tests, and removes those that have ended.
     fn read_progress(&mut self, line: &str) {
         let Some((name, rest)) = line.strip_prefix("test ").and_then(|l| l.split_once(' ')) else {
             return;
@@ -141,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// Reads the name of a failed test: one without output has nothing but that.
+    /// Reads the name of a failed test: a test without output has only its name here.
     fn read_name(&mut self, line: &str) {
         match line.strip_prefix("    ") {
             Some(name) => {
@@ -158,19 +158,20 @@ impl Reader {
         }
     }
 
-    /// The tests that have run for over a minute, and were not over.
+    /// The tests that have run for over a minute and have not ended.
     pub(crate) fn unfinished(&self) -> &[String] {
         &self.slow
     }
 
-    /// Ends the output of a program. One that dies while it prints a failure leaves that open.
+    /// Ends the output of a program. A program that dies while it prints a failure leaves that
+    /// open.
     pub(crate) fn end(&mut self) {
         if let Part::Output(of) = std::mem::take(&mut self.part) {
             self.found.extend(of.map(Failure::captured));
         }
     }
 
-    /// Adds a failure that is no test's.
+    /// Adds a failure outside of a test.
     pub(crate) fn add(&mut self, failure: Failure) {
         self.found.push(failure);
     }

@@ -122,7 +122,7 @@ fn chosen(asked: &[Suite]) -> Vec<Suite> {
 /// Builds the test programs of suites, and the binaries that tests start.
 fn build(metadata: &Metadata, suites: &[Suite], options: &Options) -> Result<Built> {
     let is_whole = |suite: Suite| suites.contains(&suite) && options.arguments.is_empty();
-    // Before the binaries: cargo builds the agent with it, and the namespace tests want theirs.
+    // Before the binaries: cargo builds the agent with it, and the namespace tests need theirs.
     let debug_log = if is_whole(Suite::Bpf) {
         build_debug_log(metadata)?
     } else {
@@ -146,7 +146,7 @@ fn build(metadata: &Metadata, suites: &[Suite], options: &Options) -> Result<Bui
     })
 }
 
-/// Builds the test program of the feature that no other build has.
+/// Builds the test program with the feature that no other build has.
 fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
     artifacts::build(
         process::cargo("test").args([
@@ -162,7 +162,7 @@ fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
     )
 }
 
-/// Runs a suite to its end, whatever happens in it.
+/// Runs a suite to its end, whatever its failures.
 fn run_suite(suite: Suite, built: &Built, fetched: &Fetched, options: &Options) -> Outcome {
     note(&format!("test: suite {suite}"));
     let started = Instant::now();
@@ -213,7 +213,7 @@ fn run_vm(executables: &[Executable]) -> Results {
     }
 }
 
-/// Runs what only the program with the feature has.
+/// Runs the tests that only the program with the feature has.
 fn run_debug_log(executables: &[Executable], options: &Options) -> Results {
     let only = ["debug_log::".to_owned()];
     let results = Runner::new(Suite::Bpf, options.full, &only).run(executables);
@@ -223,8 +223,8 @@ fn run_debug_log(executables: &[Executable], options: &Options) -> Results {
     results
 }
 
-/// Prints the table, every failure and the last line. A log may be cut to its end: that has each
-/// failed test and its cause.
+/// Prints the table, every failure and the last line. If a log is truncated to its end, it still
+/// contains each failed test and its cause.
 fn summarise(outcomes: &[Outcome]) -> ExitCode {
     let rows: Vec<_> = outcomes
         .iter()

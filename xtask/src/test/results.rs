@@ -1,4 +1,4 @@
-//! Counts of tests beside the failures that they count.
+//! Counts of tests, with the failures among them.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -13,12 +13,12 @@ use super::libtest::Counts;
 pub(crate) struct Results {
     /// Numbers of passed and failed tests.
     pub(crate) counts: Counts,
-    /// Those that failed.
+    /// The failed tests.
     pub(crate) failures: Vec<Failure>,
 }
 
 impl Results {
-    /// The result of one test, which is a function of ours and no program; a failure is printed.
+    /// The result of one test, which is a function of xtask and no program; a failure is printed.
     pub(crate) fn of(name: &str, result: Result<()>) -> Self {
         match result {
             Ok(()) => Self {
@@ -32,7 +32,7 @@ impl Results {
         }
     }
 
-    /// One failure of something that is no test; it is printed.
+    /// One failure outside of a test; it is printed.
     pub(crate) fn failure(name: &str, message: &str) -> Self {
         eprintln!("error: {name}: {message}");
         Self {
@@ -41,7 +41,7 @@ impl Results {
         }
     }
 
-    /// The results that a test program has printed.
+    /// Results in a test program's output.
     pub(crate) fn read(program: &str, counts: Counts, reader: Reader) -> Self {
         let failures = reader.finish().into_iter();
         Self {

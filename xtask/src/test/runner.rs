@@ -1,4 +1,4 @@
-//! Running a suite's test programs, one after the other.
+//! Runs a suite's test programs, one after the other.
 
 use std::env;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::console::note;
 use crate::follow::follow;
 use crate::process;
 
-/// Runs the test programs of one suite within its time.
+/// Runs the test programs of one suite within its time limit.
 pub(super) struct Runner<'a> {
     suite: Suite,
     full: bool,
@@ -37,7 +37,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Names files to the test programs by variables of their environment.
+    /// Passes files to the test programs by variables of their environment.
     pub(super) fn with_files(mut self, files: Vec<(&'static str, PathBuf)>) -> Self {
         self.environment = files;
         self
@@ -68,10 +68,10 @@ impl<'a> Runner<'a> {
             .sum()
     }
 
-    /// Arguments of a suite's test programs besides the user's: the figures that tests in
-    /// namespaces measure are shown also where they pass.
+    /// Arguments of a suite's test programs in addition to the user's: figures that tests in
+    /// namespaces measure are shown even if they pass.
     fn extra_arguments(&self) -> &'static [&'static str] {
-        // libtest refuses an option that is given twice; with `--nocapture` there is none to show.
+        // libtest refuses a repeated option; with `--nocapture` there is no output to show.
         let told = |argument: &String| {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
         self.watch("documentation", &mut command)
     }
 
-    /// Runs one program, passes on what it prints, and counts.
+    /// Runs one program, passes on its output, and counts.
     fn watch(&self, name: &str, command: &mut Command) -> Results {
         note(&format!("test: {name}"));
         if self.full {
@@ -145,7 +145,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The time that a suite may take; what takes longer hangs.
+/// Time limit of a suite, after which it counts as hung.
 fn time_limit(full: bool) -> Duration {
     Duration::from_secs(if full { 3600 } else { 600 })
 }

@@ -1,4 +1,4 @@
-//! The work of a guest, and the reading of its output.
+//! Runs programs in a guest, and reads its output.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -13,24 +13,25 @@ use crate::ebpf::Measured;
 use crate::follow::follow;
 use crate::test::{Counts, Failure, Reader};
 
-/// An emulated processor has nothing to leak, and what kernels do against leaks costs it a quarter
-/// of the time: with every system call it forgets the code that it has translated.
+/// Options of the guest's kernel, without mitigations, as an emulated processor has nothing to
+/// leak. They would cost a quarter of the time, because each system call would discard the
+/// emulator's translated code.
 const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 reboot=t panic=-1 quiet loglevel=4 mitigations=off";
-/// The time that a guest may run, from power on to power off; what takes longer hangs. With a
-/// processor to itself it takes less than half of that.
+/// Limit from power on to power off, after which the guest counts as hung. With a processor of its
+/// own it takes less than half of that.
 const TIME_LIMIT: Duration = Duration::from_mins(15);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
 
-/// The output of a guest's console so far.
+/// State of a guest's console so far.
 #[derive(Default)]
 pub(super) struct Console {
-    /// Of all programs.
+    /// Counts of all programs' tests.
     pub(super) counts: Counts,
-    /// The failures of their tests.
+    /// Failures among the tests.
     pub(super) reader: Reader,
-    /// The kernel's figures of the programs, once the reporter is done.
+    /// The kernel's figures for the programs, once the reporter is done.
     pub(super) measured: Option<Measured>,
     booted: bool,
     done: bool,
@@ -71,7 +72,7 @@ pub(super) fn run(
     let mut console = Console::default();
     let started = Instant::now();
     let status = follow(&mut command, started + TIME_LIMIT, |line| {
-        // The serial console tells no time of its own, and this shows where it goes.
+        // The serial console has no time stamps of its own, and these show where the time goes.
         let seconds = started.elapsed().as_secs();
         eprintln!("[{} {seconds:>3}s] {line}", kernel.name);
         console.read(line);
@@ -110,11 +111,11 @@ impl Console {
         match word {
             Some("done") => self.done = true,
             Some(word) if word.starts_with("booted") => self.booted = true,
-            // libtest ends with 101 when tests failed: those are counted already.
+            // libtest ends with 101 when tests failed: those are already counted.
             Some("status 0" | "status 101") | None => {}
             Some(word) if word.starts_with("report ") => {
                 let report = word.trim_start_matches("report ");
-                // What the reporter could not find out, its status has told.
+                // The reporter's status has already reported missing figures.
                 self.measured = serde_json::from_str(report).ok();
             }
             Some(word) => {

@@ -14,31 +14,31 @@ use crate::process;
 
 /// A kernel of the matrix.
 pub(super) struct Kernel {
-    /// Its name, here and in the cache.
+    /// Our name for it, here and in the cache.
     pub(super) name: &'static str,
     /// Debian's suite that has it.
     suite: &'static str,
-    /// Debian's package, or the one that always depends on the newest of a series.
+    /// Debian's package, or one that depends on the newest of a series.
     package: &'static str,
     /// True if it has TCX, which came with 6.6.
     pub(super) tcx: bool,
-    /// The depth of its tests.
+    /// Tests that run on it.
     pub(super) depth: Depth,
 }
 
-/// The depth of a kernel's tests; each one includes those before it.
+/// Tests that run on a kernel; each depth includes the tests of the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
     /// The programs, by the kernel's test run.
     Programs,
     /// Attaching, and real packets: routing, masquerade, services.
     Packets,
-    /// Displaced flows, the reaper, and what needs a module that machines lack.
+    /// Displaced flows, the reaper, and tests that need a module that machines lack.
     Thorough,
 }
 
-/// The oldest kernel that we run on, the long-term ones that Debian has, and its newest. Packets
-/// flow on all but the one that development machines run: the other suites have it.
+/// The oldest supported kernel, Debian's long-term kernels, and its newest one. Packets flow on all
+/// except the one of development machines, which the other suites cover.
 pub(super) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "5.10",
@@ -61,7 +61,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         tcx: true,
         depth: Depth::Thorough,
     },
-    // Its last version there: what follows has other packages, and this one stays.
+    // Its last version there: later ones have other packages, and this one stays.
     Kernel {
         name: "6.18",
         suite: "trixie-backports",
@@ -78,7 +78,7 @@ pub(super) const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Modules that tests need, beside those that these depend on.
+/// Modules that tests need, without their dependencies.
 const MODULES: &[&str] = &[
     "veth",
     "dummy",
@@ -100,19 +100,19 @@ const MODULES: &[&str] = &[
     "nft_fib_inet",
     "sctp",
 ];
-/// File of the cache that holds the names in [`MODULES`] as of its making.
+/// File of the cache with the names in [`MODULES`] when it was made.
 const WANTED: &str = "wanted";
 
 /// A kernel's files.
 pub(super) struct Files {
     /// The kernel, ready to boot.
     pub(super) kernel: PathBuf,
-    /// Its modules, not compressed; their names' order is that in which they load.
+    /// Its modules, not compressed; the order of their names is the load order.
     pub(super) modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// The kernel's files: from the cache, else from the mirror.
+    /// The kernel's files, from the cache or from the mirror.
     pub(super) fn fetch(&self) -> Result<Files> {
         let cache = cache()?;
         let folder = cache.place(self.name);
@@ -160,7 +160,7 @@ impl Kernel {
 }
 
 impl Files {
-    /// The files in a folder of the cache, when it is one for our list of modules.
+    /// The files in a folder of the cache, if it matches our list of modules.
     fn find(folder: &Path) -> Option<Self> {
         let wanted = fs::read_to_string(folder.join(WANTED)).ok()?;
         if wanted != MODULES.join("\n") {

@@ -1,4 +1,4 @@
-//! The results of all kernels, as one table or one JSON array.
+//! Results of all kernels, as one table or one JSON array.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -8,22 +8,22 @@ use crate::console;
 use crate::ebpf::Measured;
 use crate::test::{Counts, Failure, Results};
 
-/// The result of one kernel.
+/// Results of one kernel.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
-    /// The kernel's series, such as `6.12`; for one that did not come up, its name in the matrix.
+    /// The kernel's series, such as `6.12`; for a kernel that did not boot, its name in the matrix.
     pub(super) kernel: String,
-    /// The number of eBPF programs that it took.
+    /// The number of eBPF programs that it accepted.
     pub(super) programs_loaded: usize,
     /// Tests that passed.
     pub(super) passed: u64,
     /// Tests that failed.
     pub(super) failed: u64,
-    /// Optional features of the kernel that this one lacks.
+    /// Optional features of the agent that this kernel lacks.
     pub(super) missing_features: Vec<String>,
 }
 
-/// The results of the matrix.
+/// Results of the matrix.
 #[derive(Default)]
 pub(crate) struct Outcome {
     rows: Vec<Row>,
@@ -32,7 +32,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what came of a kernel; without `measured` it did not come up, or told nothing.
+    /// Adds the results of a kernel; without `measured` it did not boot, or reported nothing.
     pub(super) fn add(&mut self, kernel: &Kernel, measured: Option<&Measured>, results: Results) {
         self.rows.push(Row {
             kernel: measured.map_or_else(|| kernel.name.to_owned(), Measured::series),
