@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-/// A network namespace that nobody else can name; it ends with this value.
+/// A network namespace without a name; it ends with this value.
 pub struct Namespace(File);
 
 impl Namespace {

@@ -111,8 +111,9 @@ impl Programs {
         Ok(Self { ebpf })
     }
 
-    /// Attaches a program to its hook of a device, for the lifetime of the link. It uses TCX, or
-    /// clsact on kernels without TCX.
+    /// Attaches a program to its hook of a device, for the lifetime of the link.
+    ///
+    /// It uses TCX, or clsact on kernels without TCX.
     ///
     /// # Errors
     /// When the kernel refuses.

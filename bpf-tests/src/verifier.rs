@@ -90,8 +90,9 @@ pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
     Ok(costs)
 }
 
-/// Loads the object's types into the kernel. By them it recognises global functions, which it
-/// verifies separately.
+/// Loads the object's types into the kernel.
+///
+/// By them it recognises global functions, which it verifies separately.
 fn load_types(object: &mut Object) -> Result<Option<OwnedFd>> {
     let Some(features) = aya::features().btf() else {
         return Ok(None);

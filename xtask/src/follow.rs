@@ -1,4 +1,4 @@
-//! Running a program for a limited time, and reading it line by line meanwhile.
+//! Runs a program for a limited time, and reads its output line by line.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -58,8 +58,9 @@ pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
 }
 
 /// Flags of the compiler that link the C library statically, and omit this machine's path of the
-/// dependencies' sources. Messages of panics contain that path, so that builds would differ between
-/// machines.
+/// dependencies' sources.
+///
+/// Messages of panics contain that path, so that builds would differ between machines.
 pub(crate) fn static_flags() -> Result<String> {
     let home = match env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),

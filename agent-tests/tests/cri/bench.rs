@@ -1,5 +1,4 @@
-//! The benchmark of pods that a runtime runs, as small as it gets. What they cost is nobody's business
-//! here.
+//! The benchmark of pods that a runtime runs, in its smallest form. The cost does not matter here.
 
 use std::time::Duration;
 

@@ -113,8 +113,8 @@ impl Stage {
         self.stays_ready();
     }
 
-    /// The plugin's list as an earlier boot left it, which nobody removes where the plugin was
-    /// installed by hand.
+    /// The plugin's list as an earlier boot left it, which stays if the plugin was installed by
+    /// hand.
     fn leave_list(&self) {
         let list = self.bed.networks().join("10-towpath.conflist");
         fs::copy(&self.conflist, list).unwrap();

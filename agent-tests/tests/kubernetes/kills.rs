@@ -94,7 +94,7 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
             "it keeps its address"
         );
 
-        // An address goes away that nobody has.
+        // A free address is removed.
         let is_free = |block: &String| !in_use.contains(block) && *block != format!("{address}/32");
         let position = eni
             .blocks

@@ -14,7 +14,7 @@ use crate::fabric::layout::{Addressing, Eni, VPC_V4, VPC_V6};
 use crate::fabric::room::JOINED;
 use crate::kubernetes::{MetadataService, deploy};
 
-/// The access key of somebody who may do everything.
+/// The access key of a client with all rights.
 pub(super) const STRANGER: &str = "stranger";
 /// Subnets of the VPC: nodes are in the first one.
 pub(super) const SUBNETS: u8 = 2;

@@ -6,8 +6,8 @@ use anyhow::Result;
 use super::layout::Eni;
 use super::netns::Netns;
 
-/// Makes the router answer ARP for an address that another ENI of the same subnet holds.
-/// Nobody answers for an address that no ENI holds, nor for one of another subnet.
+/// Makes the router answer ARP for an address that another ENI of the same subnet holds. An address
+/// that no ENI holds, or one of another subnet, gets no answer.
 ///
 /// # Errors
 /// When the ENI has no device or no source check on the router.

@@ -53,7 +53,7 @@ pub(super) fn remove(name: &str) -> Result<()> {
         eventually(END, "a cgroup is removed", || {
             for folder in tree(&group) {
                 for pid in processes(&folder) {
-                    // It may have gone by itself meanwhile.
+                    // It may have ended by itself.
                     let _gone = kill(pid, Signal::SIGKILL);
                 }
                 fs::remove_dir(&folder)
@@ -112,7 +112,7 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         fs::write(inner.join("cgroup.procs"), child.id().to_string()).unwrap();
-        // A zombie is in its group until somebody waits for it.
+        // A zombie is in its group until its parent waits for it.
         let waiting = std::thread::spawn(move || child.wait());
         remove(&name).unwrap();
         assert!(!waiting.join().unwrap().unwrap().success());

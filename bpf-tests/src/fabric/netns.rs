@@ -19,7 +19,7 @@ use super::command;
 pub struct Netns {
     path: PathBuf,
     file: Arc<File>,
-    /// True if somebody else made it, and will remove it.
+    /// True if the namespace is foreign: its owner will remove it.
     foreign: bool,
 }
 
@@ -41,7 +41,7 @@ impl Netns {
         Ok(netns)
     }
 
-    /// A namespace that somebody else made, where it is mounted. Dropping this does nothing to it.
+    /// A foreign namespace, by the path of its mount. Dropping this has no effect on it.
     ///
     /// # Errors
     /// When there is none.
@@ -172,7 +172,7 @@ impl Netns {
     pub fn kill_processes_in(name: &str) -> Result<()> {
         let pids = command::run(Command::new("ip").args(["netns", "pids", name]))?;
         for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            // The process may have gone by itself meanwhile.
+            // The process may have ended by itself.
             let _gone = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(pid),
                 nix::sys::signal::Signal::SIGKILL,

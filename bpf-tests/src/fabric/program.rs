@@ -236,8 +236,9 @@ impl ForeignProgram {
         Self::load_with(name, folder, (BPF_PROG_TYPE_XDP, &instructions), None)
     }
 
-    /// Loads a program of the caller's instructions. Its runs are not counted, which would slow
-    /// every program down.
+    /// Loads a program of the caller's instructions.
+    ///
+    /// Its runs are not counted, which would slow every program down.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -42,8 +42,9 @@ pub struct Spec {
     /// A node document, which the agent gets verbatim. It determines the ENIs, whatever the other
     /// fields are.
     pub document: Option<String>,
-    /// The cloud's instance that acts as the node. The node has the instance's primary ENI, and the
-    /// cloud attaches all others.
+    /// The cloud's instance that acts as the node.
+    ///
+    /// The node has the instance's primary ENI, and the cloud attaches all others.
     pub instance: Option<Instance>,
 }
 

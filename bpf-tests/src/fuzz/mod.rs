@@ -1,5 +1,5 @@
-//! Packets that nobody would think of, through the programs and the reference model: both must do
-//! the same to every byte, and remember the same.
+//! Random packets through the programs and the reference model: both must give the same bytes and
+//! the same state.
 //!
 //! A run is made of batches. Each has a seed of its own, from which everything in it follows: the
 //! node's policy, what is remembered at its start, and every packet. A batch that fails can so be

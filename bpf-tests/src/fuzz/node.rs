@@ -376,7 +376,7 @@ pub(super) fn choose_policy(
     put_enis(programs, world)
 }
 
-/// Chooses which pod's packets somebody shapes, if any.
+/// Chooses the pod that is shaped, if any.
 ///
 /// # Errors
 /// When the kernel refuses.

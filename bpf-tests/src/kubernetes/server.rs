@@ -29,8 +29,9 @@ const SERVICES: &str = "10.96.0.0/16";
 /// The description of an API server to start.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// The address that it serves at. One of loopback serves its namespace alone, and the service
-    /// `kubernetes` then leads nowhere.
+    /// The address that it serves at.
+    ///
+    /// One of loopback serves its namespace alone, and the service `kubernetes` then leads nowhere.
     pub address: IpAddr,
     /// The cluster's service CIDRs, as the flag has them.
     pub services: String,

@@ -66,8 +66,9 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// A program for the pod with an address, behind a device. It replaces the address and forwards
-    /// packets by a deed.
+    /// A program for the pod with an address, behind a device.
+    ///
+    /// It replaces the address and forwards packets by a deed.
     ///
     /// # Errors
     /// When the kernel refuses.

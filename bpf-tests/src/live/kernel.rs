@@ -49,8 +49,8 @@ impl Population {
         (self.pods / 2) & !1
     }
 
-    /// Everybody's address in the order of the rules, and whether it is the secondary ENI's. All but
-    /// the measured one are of nobody.
+    /// Every pod's address in the order of the rules, and true if it is the secondary ENI's. Only
+    /// the measured pod exists.
     fn addresses(self, measured: Ipv4Addr) -> impl Iterator<Item = (Ipv4Addr, bool)> {
         let first = u32::from(Ipv4Addr::new(10, 0, 64, 0));
         (first..).zip(0..self.pods).map(move |(address, index)| {

@@ -119,8 +119,9 @@ impl Passage<'_> {
         is_counted.then_some(()).ok_or(DropReason::LinkLocalLimit)
     }
 
-    /// Neighbour discovery and MLD come from `::` and link-local addresses. Between link-local
-    /// addresses every packet passes.
+    /// Neighbour discovery and MLD come from `::` and link-local addresses.
+    ///
+    /// Between link-local addresses every packet passes.
     fn without_own_source(&mut self, ip: &Ip) -> Decided {
         let may = ip.version == 6 && (ip.source.is_unspecified() || is_link_local(ip.source));
         let is_discovery = || {

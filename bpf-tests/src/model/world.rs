@@ -201,8 +201,9 @@ impl Settings {
         false
     }
 
-    /// True if a flow gets this port when it is free. The reserve is for flows of the host, and for
-    /// those that cannot change their port.
+    /// True if a flow gets this port when it is free.
+    ///
+    /// The reserve is for flows of the host, and for those that cannot change their port.
     #[must_use]
     pub fn is_first(&self, protocol: u8, endpoint: u32, port: u16) -> bool {
         let is_kept = protocol == SCTP || endpoint == 0;

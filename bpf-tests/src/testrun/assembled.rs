@@ -62,7 +62,7 @@ pub struct OwnMap {
 
 fn new_fd<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the kernel returned this descriptor just now, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -53,8 +53,9 @@ pub mod context {
 
 /// Version 4, and five words.
 const PLAIN: i32 = 0x45;
-/// Last word of the prefix of an IPv4 address mapped into IPv6 (RFC 4291, 2.5.5.2). Two words of
-/// zeros come before it.
+/// Last word of the prefix of an IPv4 address mapped into IPv6 (RFC 4291, 2.5.5.2).
+///
+/// Two words of zeros come before it.
 const MAPPED: i32 = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
 /// `BPF_NOEXIST`.
 const NOEXIST: i32 = 1;

@@ -146,7 +146,7 @@ fn leaves(cluster: &mut Cluster) {
     kubectl.succeed(&["delete", "node", LEAVES]).unwrap();
     let gone = || match cilium_node(cluster, LEAVES) {
         Err(_gone) => Ok(()),
-        // The agent there still runs, and may make another one, that nobody owns.
+        // The agent there still runs, and may create another one without an owner.
         Ok(node) => check(node["metadata"]["ownerReferences"][0] != owner, || {
             node.to_string()
         }),

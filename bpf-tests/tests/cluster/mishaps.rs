@@ -123,7 +123,7 @@ fn the_api_server_is_away(cluster: &mut Cluster) {
     scale(cluster, FEW);
 }
 
-/// Somebody else takes all free addresses of the nodes' subnet.
+/// Another client takes all free addresses of the nodes' subnet.
 fn the_subnet_is_full(cluster: &mut Cluster) {
     let subnet = Describe {
         what: What::Subnets,

@@ -1,4 +1,4 @@
-//! Nodes on which somebody turned IPv6 off by sysctl, as hardening guides have it.
+//! Nodes on which IPv6 is turned off by sysctl, as hardening guides recommend.
 
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Spec};

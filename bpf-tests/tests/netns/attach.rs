@@ -66,7 +66,7 @@ fn an_eni_that_is_renamed_stays_what_it_is() {
     });
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
 
-    // The hard way: everything that hung at the device is gone meanwhile.
+    // All objects at the device are lost while it is renamed.
     fabric
         .node
         .ip("link set ens6 down\nlink set ens6 name eni-b\nlink set eni-b up")

@@ -1,5 +1,5 @@
-//! The benchmark of live traffic, as small as it gets: every way is set up, shows that it carries
-//! packets as it has to, and does every operation. What it costs is nobody's business here.
+//! The benchmark of live traffic in its smallest form: every way is set up, is checked to carry
+//! packets correctly, and does every operation. The cost does not matter here.
 
 use bpf_tests::live::operation::Operation;
 use bpf_tests::live::rounds::Effort;

@@ -75,7 +75,7 @@ pub(crate) fn wait_for(fabric: &Fabric, count: usize) -> BTreeMap<Family, IpAddr
     })
 }
 
-/// Everything that somebody may be to a listener exchanges with one on the address.
+/// Makes exchanges from every kind of client to a listener on the address.
 fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Place]) {
     let family = Family::of(to.address);
     for protocol in Protocol::ALL {

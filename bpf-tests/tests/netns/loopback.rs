@@ -35,7 +35,7 @@ fn a_pod_reaches_nothing_on_the_nodes_loopback_with_route_localnet() {
         .enter(|| Ok(UdpSocket::bind((LOOPBACK, PORT))?))
         .unwrap();
     let peer = fabric.peer(Family::V4).address;
-    // The host has it so: whoever is no pod gets through.
+    // With this setting of the host, packets of other senders than pods get through.
     server
         .set_read_timeout(Some(Duration::from_secs(3)))
         .unwrap();

@@ -15,7 +15,9 @@ use crate::managers::{healed, named, renamed, repairs_of, takes};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, within};
 
 /// Amazon Linux 2023's settings for every ENI (`80-ec2.network` of amazon-ec2-net-utils 2.3),
-/// matched by name. The driver here is not ENA, and IPv6 comes without router advertisements.
+/// matched by name.
+///
+/// The driver here is not ENA, and IPv6 comes without router advertisements.
 const EC2: &str = "\
 [Match]
 Name=ens*

@@ -78,9 +78,10 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
     fabric.finish().unwrap();
 }
 
-/// The connection cannot continue. The VPC may give the old address to others, and the server has
-/// no connection with the new one. It ends with the next packet, by the server's reset, and no
-/// packet leaves with the old address.
+/// The connection cannot continue.
+///
+/// The VPC may give the old address to others, and the server has no connection with the new one.
+/// It ends with the next packet, by the server's reset, and no packet leaves with the old address.
 #[test]
 fn a_connection_ends_with_the_address_that_it_had() {
     let (mut fabric, [_, pod]) = scene(json!({}));

@@ -109,8 +109,10 @@ fn too_big(errors: &UdpSocket, family: Family) -> anyhow::Result<TooBig> {
     }
 }
 
-/// A server answers with a datagram that fills a packet of the links' MTU. A hop on the way reports
-/// a smaller MTU, and from then on the server's datagrams of any size arrive.
+/// A server answers with a datagram that fills a packet of the links' MTU.
+///
+/// A hop on the way reports a smaller MTU, and from then on the server's datagrams of any size
+/// arrive.
 #[track_caller]
 fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
     let family = Family::of(pod.address);

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::masq::{internet, scene};
 use crate::support::count;
 
-/// GRE, ESP, and one that nobody has (IANA, "Protocol Numbers": 253 is for experiments).
+/// GRE, ESP, and an unassigned one (IANA, "Protocol Numbers": 253 is for experiments).
 const PROTOCOLS: [u8; 3] = [47, 50, 253];
 
 fn sent(fabric: &Fabric, from: Place, to: Place, protocol: u8) -> Vec<source_check::Flow> {

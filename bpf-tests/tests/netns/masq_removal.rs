@@ -49,7 +49,7 @@ fn a_removed_endpoint_leaves_no_flow() {
         session.exchange().unwrap();
     }
     drop((gone, askers));
-    // Whoever gets the addresses next starts afresh.
+    // The next pod with the addresses has no old state.
     let next = fabric.add_pod(1, 0).unwrap();
     translated(&fabric, &next, 1);
     fabric.finish().unwrap();

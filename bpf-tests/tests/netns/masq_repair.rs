@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::masq::{internet, internet_scene, snat};
 use crate::support::within;
 
-/// A pod's host-side device that is made anew has another index; the pod is the same.
+/// A pod's host-side device that is made again has another index; the pod is the same.
 #[test]
 fn connections_outlive_a_host_side_device_that_is_made_anew() {
     let (mut fabric, [_, pod]) = internet_scene(json!({}));

@@ -43,8 +43,8 @@ fn enis_get_links_and_pods_filters() {
     fabric.finish().unwrap();
 }
 
-/// Whoever had links on pods' devices, an earlier agent for one, keeps them: to take one off has the
-/// node wait as long as to attach one.
+/// Existing links on pods' devices, for example an earlier agent's, stay: removing one makes the
+/// node wait as long as attaching one.
 #[test]
 fn links_on_pods_devices_stay_and_lose_no_packet() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

@@ -62,9 +62,10 @@ impl Talk {
     }
 }
 
-/// One connection of each kind that has an entry, in both families. A pod connects to ends on this
-/// node, on another one and in the world. A client connects to the pod by a node port at another
-/// ENI than the pod's.
+/// One connection of each kind that has an entry, in both families.
+///
+/// A pod connects to ends on this node, on another one and in the world. A client connects to the
+/// pod by a node port at another ENI than the pod's.
 fn talks(fabric: &Fabric, [pod, other]: &[std::sync::Arc<Pod>; 2]) -> Vec<Talk> {
     let mut talks = Vec::new();
     for family in Family::ALL {

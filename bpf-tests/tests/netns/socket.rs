@@ -276,7 +276,7 @@ fn only_root_may_ask() {
         !call().status.success(),
         "the socket's mode keeps others out"
     );
-    // Also when somebody widens the mode.
+    // Even if the mode is widened.
     std::fs::set_permissions(
         fabric.agent.socket(),
         std::fs::Permissions::from_mode(0o666),

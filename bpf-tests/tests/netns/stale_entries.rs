@@ -53,7 +53,7 @@ fn deaf(fabric: &Fabric) -> Guest {
     guest
 }
 
-/// Clients ask the service by TCP and UDP, each from its port, and nobody answers.
+/// Clients send to the service by TCP and UDP, each from its port, and get no answer.
 #[track_caller]
 fn asks_in_vain(clients: [Place; 2]) {
     thread::scope(|scope| {

@@ -169,8 +169,9 @@ fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
     }
 }
 
-/// A program after ours at the ingress, and any at the egress, misses redirected packets. So none
-/// are redirected, and packets that it drops are dropped.
+/// A program after ours at the ingress, and any at the egress, misses redirected packets.
+///
+/// The pod's packets are therefore not redirected, and those that the program drops are dropped.
 #[test]
 fn what_a_program_of_somebody_else_drops_is_dropped() {
     let (fabric, [pod, other]) = scene(with_service_nat("off"));

@@ -120,7 +120,7 @@ impl Player<'_> {
         }))
     }
 
-    /// A packet that nobody has sent, as the sender of an error would quote it.
+    /// A packet that was not sent, as the sender of an error would quote it.
     fn unknown(&mut self, way: Way, protocol: u8, ports: Ports) -> Vec<u8> {
         let (header, pair) = match way {
             Way::Out => (

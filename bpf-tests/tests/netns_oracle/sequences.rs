@@ -37,7 +37,7 @@ play! {
     #[test] fn unsolicited();
 }
 
-/// A difference that nobody sees any more must go from the documentation.
+/// A difference that no sequence shows must be removed from the documentation.
 #[test]
 fn differences_are_those_of_the_documentation() {
     assert_eq!(differences_used(), differences_allowed());

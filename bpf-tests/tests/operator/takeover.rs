@@ -24,7 +24,7 @@ fn another_operator_takes_over_when_the_leader_is_killed_or_ends() {
     let ended = std::time::Instant::now();
     bed.add_node(2, 8).unwrap();
     bed.node_has(2, 8).unwrap();
-    // The Lease was released: nobody waits until it ends.
+    // The Lease was released, so that no operator waits for its expiry.
     let took = ended.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
     drop(third);

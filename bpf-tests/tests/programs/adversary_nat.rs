@@ -9,8 +9,8 @@ use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
 
-/// The stack puts a pod's IPv6 fragments together for netfilter and cuts the packet anew. The
-/// pieces have the packet's mark, but no device that received them.
+/// The stack reassembles a pod's IPv6 fragments for netfilter and fragments the packet again. The
+/// new fragments have the packet's mark, but no device that received them.
 #[test]
 fn a_pods_packet_that_has_lost_its_device_is_translated_still() {
     let mut programs = node();

@@ -41,7 +41,7 @@ fn echo_requests_with_one_id_are_told_apart() {
     }
 }
 
-/// Without a note nobody would find a flow off its first port, so there is none.
+/// Without an entry a flow off its first port could not be found, so it is not opened.
 #[test]
 fn a_flow_that_cannot_be_noted_is_not_opened() {
     for family in Family::ALL {

@@ -81,7 +81,7 @@ fn all_ports(family: Family, kind: Kind) {
     assert!(ports.iter().all(|port| PortSlice::DEFAULT.contains(*port)));
     node.check();
 
-    // Full: a drop with its reason, and nobody's flow is taken.
+    // Full: a drop with its reason, and no other flow loses its port.
     let (before, failed) = (node.dropped(DropReason::NoPort), node.stat(NatStat::Failed));
     let refused = 100;
     for tuple in tuples.by_ref().take(refused) {

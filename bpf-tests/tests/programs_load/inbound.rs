@@ -130,7 +130,7 @@ fn a_silent_one_is_answered_after_an_hour() {
         assert!(driver.call(silent, Kind::Rst) && driver.reply(silent, Kind::Ack));
         age(&node, 3600);
         assert_eq!(node.sweep(true).reaped, 0);
-        // One that nobody has completed is over after four minutes.
+        // A half-open connection is over after four minutes.
         assert!(open(&driver, numbered(0, 1)));
         let half = node.inbound_key(numbered(0, 1), protocol::TCP);
         node.set_inbound_idle(&half, 242);

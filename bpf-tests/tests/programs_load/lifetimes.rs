@@ -70,7 +70,9 @@ fn icmp_errors_refresh_nothing() {
 }
 
 /// Margin below the lifetime, in seconds, within which an idle flow must stay, whatever other
-/// traffic there is. The time of a packet is accurate to a second.
+/// traffic there is.
+///
+/// The time of a packet is accurate to a second.
 const SLACK: u64 = 5;
 
 #[test]

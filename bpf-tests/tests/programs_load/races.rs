@@ -145,9 +145,9 @@ fn two_flows_that_want_one_port_get_one_each() {
     }
 }
 
-/// The reaper asks for a flow at the moment of a packet of it. Whoever is first: once the packet has
-/// left, its flow is there, with the packet's port. `packet` gives the port, or nothing where the
-/// packet was dropped, which takes that the reaper was first.
+/// The reaper gets a flow at the moment of a packet of it. In either order, once the packet has
+/// left, its flow exists, with the packet's port. `packet` returns the port, or `None` for a
+/// dropped packet, which requires that the reaper was first.
 fn reaper_against(
     family: Family,
     is_displaced: bool,

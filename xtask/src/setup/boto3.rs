@@ -17,7 +17,7 @@ const REQUIREMENTS: &str = "ec2-fake/tests/boto3/requirements.txt";
 /// The folder of the cache, and the environment's name there.
 const NAME: &str = "boto3";
 
-/// The virtual environment. It is made anew when the requirements change.
+/// The virtual environment. It is made again when the requirements change.
 pub(crate) fn boto3() -> Result<PathBuf> {
     let cache = Cache::open(NAME)?;
     let _lock = cache.lock()?;

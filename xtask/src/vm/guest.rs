@@ -14,8 +14,10 @@ use crate::follow::follow;
 use crate::test::{Counts, Failure, Reader};
 
 /// Options of the guest's kernel, without mitigations, as an emulated processor has nothing to
-/// leak. They would cost a quarter of the time, because each system call would discard the
-/// emulator's translated code.
+/// leak.
+///
+/// They would cost a quarter of the time, because each system call would discard the emulator's
+/// translated code.
 const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 reboot=t panic=-1 quiet loglevel=4 mitigations=off";
 /// Limit from power on to power off, after which the guest counts as hung. With a processor of its

@@ -8,7 +8,7 @@ use crate::agent::figures::{median_row, millis, quantile, row};
 use crate::options::{Group, Options};
 use crate::report::{Row, Unit, progress};
 
-/// Pods that are there meanwhile, and how many are timed.
+/// Numbers of other pods, and number of timed pods.
 const QUICK: (&[usize], usize) = (&[4], 8);
 const FULL: (&[usize], usize) = (&[10, 250], 100);
 

@@ -60,7 +60,7 @@ fn run(options: &Options) -> Result<bool> {
     let text = Text::new(options.json);
     let shown = play(options, &text);
     if options.json {
-        // Whoever reads the document finds one, also when the demo broke off.
+        // There is always a document, even if the demo was aborted.
         shown.as_ref().unwrap_or(&Document::default()).print()?;
     }
     Ok(shown?.ok)

@@ -29,7 +29,7 @@ fn bound(at: SocketAddr) -> Result<OwnedFd> {
     // SAFETY: socket(2) takes numbers alone.
     let fd = Errno::result(unsafe { libc::socket(family, kind, libc::IPPROTO_SCTP) });
     let fd = fd.context("this kernel has no SCTP; `cargo xtask test vm` brings some that have")?;
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(at))

@@ -55,8 +55,9 @@ impl Size {
     };
 }
 
-/// IPv4 prefixes of each ENI: those after the ENI's own address in its /24, except the last. A
-/// subnet's last address cannot be used.
+/// IPv4 prefixes of each ENI: those after the ENI's own address in its /24, except the last.
+///
+/// A subnet's last address cannot be used.
 const PREFIXES: usize = 11;
 /// Addresses of a prefix (AWS, "Assigning prefixes to network interfaces").
 const PREFIX: usize = 16;
