@@ -11,16 +11,16 @@ pub const MARK_EXCEPTION: &str = "MARK_EXCEPTION";
 pub const MARK_DONE: &str = "MARK_DONE";
 /// Jiffies in a second on this kernel (`u32`).
 pub const JIFFIES_PER_SECOND: &str = "JIFFIES_PER_SECOND";
-/// Whether IPv4 is masqueraded (`u32`, 0 or 1).
+/// Masquerading of IPv4 (`u32`, 0 or 1).
 pub const MASQUERADE_V4: &str = "MASQUERADE_V4";
-/// Whether IPv6 is masqueraded (`u32`, 0 or 1).
+/// Masquerading of IPv6 (`u32`, 0 or 1).
 pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
 /// The outcome of packets to the instance metadata service: a
 /// [`crate::masquerade::MetadataPolicy`] (`u32`).
 pub const METADATA_POLICY: &str = "METADATA_POLICY";
-/// Whether all pod traffic takes the host's stack (`u32`, 0 or 1).
+/// Path of all pod traffic through the host's stack (`u32`, 0 or 1).
 pub const PATH_STACK: &str = "PATH_STACK";
-/// Whether flows that the host's stack carries are noted and looked up (`u32`, 0 or 1).
+/// Notes and look-ups of flows that the host's stack carries (`u32`, 0 or 1).
 pub const SERVICE_NAT: &str = "SERVICE_NAT";
 /// Translated flows that one endpoint may have (`u32`).
 pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
@@ -124,14 +124,14 @@ impl PortSlice {
         self.first_block
     }
 
-    /// How many blocks.
+    /// Number of blocks.
     #[inline(always)]
     #[must_use]
     pub const fn blocks(self) -> u8 {
         self.blocks
     }
 
-    /// How many ports.
+    /// Number of ports.
     #[inline(always)]
     #[must_use]
     pub const fn ports(self) -> u32 {

@@ -20,13 +20,13 @@ pub struct Counter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Program {
-    /// What pods send.
+    /// Packets that pods send.
     FromEndpoint = 0,
-    /// What ENIs receive.
+    /// Packets that ENIs receive.
     FromNetwork = 1,
-    /// What ENIs send.
+    /// Packets that ENIs send.
     ToNetwork = 2,
-    /// What the stack sends to pods.
+    /// Packets that the stack sends to pods.
     ToEndpoint = 3,
 }
 
@@ -61,7 +61,7 @@ impl Program {
 /// Slots of `COUNTERS`: room for programs to come, so that a new one does not change the layout.
 pub const SLOTS: u32 = 8 * Outcome::SLOTS;
 
-/// What translation does; a slot of `NAT_STATS` for each, by family.
+/// Counter of translation; each has a slot of `NAT_STATS`, by family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NatStat {

@@ -1,5 +1,5 @@
-//! Faults that the programs have on demand, when they are built with the feature `seeded-faults`:
-//! what tests them must find each.
+//! Faults that the programs have on demand, when they are built with the feature `seeded-faults`.
+//! The tests of the programs must find each.
 
 /// Name of the global that says which fault the programs have, 0 for none (`u32`).
 pub const FAULT: &str = "FAULT";
@@ -41,7 +41,7 @@ faults! {
     ExemptionIgnored,
     /// New flows leave by the owner ENI, whatever the external policy.
     OwnerExit,
-    /// What is translated for the metadata service leaves by any ENI.
+    /// Translated packets to the metadata service leave by any ENI.
     MetadataExit,
     /// The transport checksum of a quoted packet stays as it was.
     QuotedChecksum,
@@ -57,7 +57,7 @@ faults! {
     ErrorRefreshes,
     /// Datagrams are told apart without their identification.
     FragmentId,
-    /// What a first fragment tells is not kept.
+    /// The record of a first fragment is not kept.
     FragmentIgnored,
     /// The flow that an ICMP error in pieces is about is not kept.
     ErrorPiecesIgnored,
@@ -65,7 +65,7 @@ faults! {
     FragmentForEver,
     /// A UDP datagram without a checksum gets one.
     UdpZero,
-    /// What lies behind the packet counts as its header.
+    /// Bytes after the packet count as its header.
     Padding,
     /// The length that an IP header names is believed.
     LengthBelieved,
@@ -107,9 +107,9 @@ faults! {
     DeadFlow,
     /// A flow at another ENI than policy's is not found.
     PolicyChangeIgnored,
-    /// What a flow has shown is not kept.
+    /// The progress of a flow is not kept.
     Progress,
-    /// Answers lose the port of the pod.
+    /// Replies lose the port of the pod.
     InsidePort,
     /// The host's packets claim no port.
     HostIgnored,
@@ -117,29 +117,29 @@ faults! {
     HostPortKept,
     /// A datagram from the outside is not noted.
     InboundIgnored,
-    /// What segments from the outside show of their connection is not noted.
+    /// The progress that segments from the outside show of their connection is not recorded.
     SegmentIgnored,
-    /// What is redirected is not marked as done.
+    /// Redirected packets are not marked as done.
     DoneForgotten,
-    /// The stack's choice of an ENI for what carries an address of the host is not mended.
+    /// The stack's choice of an ENI for a packet with an address of the host is not corrected.
     HostNotMoved,
-    /// What is marked as done is looked at once more.
+    /// Packets that are marked as done are processed once more.
     DoneIgnored,
-    /// What the stack carries for an exception's sake is noted as the stack's flow.
+    /// Packets that take the stack because of an exception are noted as a flow of the stack.
     ExceptionNoted,
-    /// What goes both ways for long is not taken for a stream.
+    /// A long two-way flow is not treated as a stream.
     StreamIgnored,
     /// A packet of a flow of the stack goes past it.
     StackPassed,
-    /// What answers a flow of the stack gets the owner's mark.
+    /// Replies to a flow of the stack get the owner's mark.
     StackMark,
     /// A pod's own packets of a translated flow of the stack go past it.
     StackOutPassed,
     /// A full table of the stack's flows lets packets pass without a note.
     StackFullPassed,
-    /// What is translated on its way from the stack goes past it on its way back.
+    /// Packets that are translated on their way from the stack bypass it on their way back.
     StackReturnPassed,
-    /// A datagram's first piece goes another way than the later one that came before it.
+    /// A datagram's first fragment takes another path than the later one that came before it.
     ReorderedPassed,
     /// An ICMP error about a flow of the stack goes past it.
     StackErrorPassed,
@@ -149,16 +149,16 @@ faults! {
     NotTold,
     /// A change of addresses, destinations or ENIs leaves what is cached.
     StalePolicy,
-    /// What is shaped in the stack goes past it.
+    /// Packets that are shaped in the stack bypass it.
     ShapingIgnored,
-    /// What an ENI received for nobody here leaves by it again.
+    /// Packets that an ENI received for an unknown address leave by it again.
     SentBack,
-    /// What goes to where no network leads is sent all the same.
+    /// Packets to a destination without a route are sent.
     UnroutableSent,
-    /// What comes from where no network leads is delivered.
+    /// Packets from a source without a route are delivered.
     UnroutableDelivered,
-    /// What the host sends with a source of netfilter's is not noted.
+    /// Packets that the host sends with a source of netfilter's are not noted.
     HostUnnoted,
-    /// What the stack is to decide on goes past it to the metadata service.
+    /// Packets to the metadata service that the stack decides on bypass it.
     MetadataPassed,
 }

@@ -1,6 +1,6 @@
-//! What Towpath's eBPF programs and its user space agree on: map keys and values, the layout of
-//! the packet mark, the numbers of verdicts and drop reasons, and the arithmetic on packets that
-//! both sides need. No I/O, no allocation, and no dependency on anything else of ours.
+//! Interface of Towpath's eBPF programs and its user space: map keys and values, the layout of the
+//! packet mark, and the numbers of verdicts and drop reasons. The arithmetic on packets that both
+//! sides need is here too. No I/O, no allocation, and no dependency on anything else of ours.
 //!
 //! A change to anything under [`abi`] is a change of the pinned maps' layout: raise
 //! [`abi::VERSION`] with it.

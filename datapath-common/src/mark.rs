@@ -58,7 +58,7 @@ impl MarkLayout {
         self.mask
     }
 
-    /// How far the ENI field is shifted.
+    /// Shift of the ENI field.
     #[must_use]
     pub const fn shift(self) -> u32 {
         self.mask.trailing_zeros()

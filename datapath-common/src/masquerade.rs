@@ -26,16 +26,16 @@ impl MetadataPolicy {
     pub const ALL: [Self; 4] = [Self::Primary, Self::Own, Self::Block, Self::Stack];
 }
 
-/// What the pool of a pod's address says of masquerade.
+/// Masquerade policy of the pool of a pod's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolPolicy {
     /// It is masqueraded.
     #[default]
     Masquerade,
-    /// It is not.
+    /// The pool is not masqueraded.
     Skip,
-    /// It is, towards exempt destinations too: nobody outside of the node knows its addresses, and
-    /// nothing may leave with one.
+    /// The pool is masqueraded towards exempt destinations too. No node outside knows its
+    /// addresses, so no packet may leave with one.
     Always,
 }
 
@@ -62,7 +62,7 @@ pub enum KnownFlow {
     Inbound,
 }
 
-/// What a packet is to a flow that nobody knows.
+/// Role of a packet for an unknown flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Opening {
     /// It can open one.
@@ -94,15 +94,15 @@ impl Opening {
 pub struct Question {
     /// The flow, if it is known.
     pub flow: KnownFlow,
-    /// What is known of the destination, which is none of this node.
+    /// Classes of the destination, which is none of this node.
     pub destination: DestinationClass,
-    /// What the pool of the source says.
+    /// Masquerade policy of the source's pool.
     pub pool: PoolPolicy,
     /// True if the family is masqueraded.
     pub is_on: bool,
     /// The setting.
     pub metadata: MetadataPolicy,
-    /// What the packet is to an unknown flow.
+    /// Role of the packet for an unknown flow.
     pub opening: Opening,
 }
 
@@ -158,7 +158,7 @@ impl Why {
 pub enum Decision {
     /// Out by the owner ENI of the source, untranslated.
     Untranslated(Why),
-    /// The same, and noted as inbound first.
+    /// Out by the owner ENI of the source, untranslated, and noted as inbound first.
     NoteInbound,
     /// Translated as its flow says.
     KnownTranslation,

@@ -1,4 +1,4 @@
-//! What became of a packet: verdicts and drop reasons.
+//! Outcome of a packet: verdicts and drop reasons.
 //!
 //! The numbers are part of the ABI: they are only ever appended, and a retired one stays reserved.
 
@@ -24,7 +24,7 @@ macro_rules! outcomes {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What it means, in a sentence.
+            /// The meaning, in one sentence.
             #[must_use]
             pub const fn explanation(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($text),+).trim_ascii(),)+ }
@@ -219,7 +219,7 @@ impl Outcome {
         }
     }
 
-    /// What it means, in a sentence.
+    /// The meaning, in one sentence.
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {

@@ -102,7 +102,7 @@ impl Ports {
         self.split().1
     }
 
-    /// How many ports of the reserve of a destination each of so many endpoints may have.
+    /// Number of ports of a destination's reserve that each of so many endpoints may have.
     #[must_use]
     pub fn share(self, endpoints: usize) -> u16 {
         let endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX).max(1);

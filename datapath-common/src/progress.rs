@@ -1,4 +1,4 @@
-//! How far a flow has come, from what its packets show in each direction.
+//! Progress of a flow, from the packets of each direction.
 
 use crate::headers::protocol;
 
@@ -29,11 +29,11 @@ pub mod tcp {
     pub const RST: u8 = 0x04;
     /// The acknowledgement field counts.
     pub const ACK: u8 = 0x10;
-    /// What accepts a connection.
+    /// Segment that accepts a connection.
     pub const SYN_ACK: u8 = SYN | ACK;
 }
 
-/// How far a flow has come; decides how long it may be idle.
+/// Progress of a flow; decides how long it may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// One side has not been heard, or TCP's handshake is not done.
@@ -46,7 +46,7 @@ pub enum Phase {
     Closed,
 }
 
-/// What a packet shows. `flags` are those of TCP, 0 for other protocols.
+/// Progress bits of a packet. `flags` are those of TCP, 0 for other protocols.
 #[inline(always)]
 #[must_use]
 pub const fn of_packet(protocol: u8, flags: u8) -> u8 {
@@ -59,9 +59,9 @@ pub const fn of_packet(protocol: u8, flags: u8) -> u8 {
     (syn * SYN) | (data * DATA) | (fin * FIN) | (rst * RST)
 }
 
-/// What a packet from the outside shows to a flow that was opened from the inside. A SYN that acknowledges
-/// one says all that a segment behind it would: it makes no difference to [`phase`], and such a segment
-/// shows nothing more.
+/// Progress bits that a packet from the outside adds to a flow that was opened from the inside. A
+/// SYN that acknowledges one also gets the bits of a later segment. That makes no difference to
+/// [`phase`], and such a segment then shows nothing more.
 #[inline(always)]
 #[must_use]
 pub const fn inbound(protocol: u8, flags: u8) -> u8 {
@@ -70,7 +70,7 @@ pub const fn inbound(protocol: u8, flags: u8) -> u8 {
     shown | (acknowledged * DATA)
 }
 
-/// What both directions have shown, out and in, after a packet from the inside.
+/// Progress bits of both directions, out and in, after a packet from the inside.
 ///
 /// A SYN on a closed connection opens a new one on the same ports (RFC 5382 REQ-1, RFC 6191). A
 /// segment from the inside after a reset from the outside shows that the inside did not believe
@@ -113,7 +113,7 @@ pub const fn is_turned((out, inward): (u8, u8), (out_after, inward_after): (u8, 
     taken_back | (shown & RST) != 0
 }
 
-/// How far a flow has come.
+/// Phase of a flow.
 #[inline(always)]
 #[must_use]
 pub const fn phase(protocol: u8, out: u8, inward: u8) -> Phase {

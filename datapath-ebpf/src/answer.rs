@@ -1,4 +1,5 @@
-//! What the VPC delivers to a translation address: answers to translated flows, and what is the host's.
+//! Packets that the VPC delivers to a translation address: replies to translated flows, and packets
+//! of the host.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
@@ -36,7 +37,7 @@ extern "C" fn answer(skb: *mut __sk_buff, eni: u32) -> u32 {
     Code::of(translate(&mut packet, eni as u8)).to_register()
 }
 
-/// What is to be translated back.
+/// Packet to translate back.
 enum Answer {
     /// The packet.
     Packet(Ports),

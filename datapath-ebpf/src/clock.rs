@@ -3,7 +3,7 @@
 use aya_ebpf::Global;
 use aya_ebpf::helpers::generated::bpf_jiffies64;
 
-/// What the kernel was built with; user space sets it. The default is Debian's.
+/// The kernel's `CONFIG_HZ`, which user space sets. The default is Debian's.
 #[unsafe(no_mangle)]
 static JIFFIES_PER_SECOND: Global<u32> = Global::new(250);
 

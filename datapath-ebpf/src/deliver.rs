@@ -74,7 +74,7 @@ pub(crate) fn is_metadata_via_stack(class: DestinationClass) -> bool {
         && !fault::has(Fault::MetadataPassed)
 }
 
-/// How a packet that is for a pod came.
+/// Destination address with which a packet for a pod arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// With the pod's own address.

@@ -1,5 +1,5 @@
-//! How a pod's packet leaves the node: by which ENI, and with which source. The same for what a pod
-//! sends and for what the stack sends on for it.
+//! Egress of a pod's packet: the ENI by which it leaves the node, and its source. The rules are
+//! equal for packets from a pod and for those that the stack forwards for it.
 
 mod asked;
 mod leaving;
@@ -43,13 +43,13 @@ pub(crate) enum Origin {
     Stack,
 }
 
-/// How a packet leaves.
+/// Egress action for a packet.
 enum Action {
     /// By the owner ENI, as it is.
     Keep(Verdict),
     /// As its flow looks from the outside.
     Translate(Ports, Mapping),
-    /// The same for an ICMP error and the packet that it quotes.
+    /// As its flow looks from the outside, for an ICMP error and the packet that it quotes.
     TranslateError(Mapping),
     /// Through the host's stack.
     Take(Way),
@@ -353,8 +353,9 @@ pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, A
 
 /// Sends a packet out of an ENI with a number to its gateway.
 ///
-/// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
-/// way, or is to leave by the primary. A pod's larger than `limit` are not redirected.
+/// A packet that the stack sends by that ENI anyway goes on. One that it sends by another ENI is
+/// misrouted, or is to leave by the primary. A pod's packets larger than `limit` are not
+/// redirected.
 #[inline(always)]
 fn out(
     packet: &mut Packet,

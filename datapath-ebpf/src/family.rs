@@ -1,4 +1,5 @@
-//! What differs between IPv4 and IPv6. Everything else is written once, and asks a packet's [`Version`].
+//! Differences between IPv4 and IPv6. Everything else is written once, and calls the packet's
+//! [`Version`].
 
 mod extension;
 mod v4;
@@ -28,7 +29,7 @@ pub(crate) enum Side {
     Destination,
 }
 
-/// What a packet is to its datagram.
+/// Part of a datagram that a packet is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// All of it.
@@ -39,7 +40,7 @@ pub(crate) enum Piece {
     Later,
 }
 
-/// What the programs need to know of an IP header.
+/// Fields of an IP header that the programs need.
 pub(crate) struct Ip {
     pub(crate) version: Version,
     pub(crate) source: Addr,
@@ -53,7 +54,7 @@ pub(crate) struct Ip {
     pub(crate) length: usize,
     /// True if the header carries IPv4 options.
     pub(crate) has_options: bool,
-    /// What the packet is to its datagram.
+    /// Part of the datagram that the packet is.
     pub(crate) fragment: Piece,
     /// Identification of the datagram, as it lies in the packet.
     pub(crate) fragment_id: u32,
@@ -72,7 +73,7 @@ impl Ip {
     }
 }
 
-/// What an ICMP error quotes of an IP header.
+/// Fields of the IP header that an ICMP error quotes.
 pub(crate) struct Quoted {
     pub(crate) source: Addr,
     pub(crate) destination: Addr,
@@ -84,14 +85,14 @@ pub(crate) struct Quoted {
     pub(crate) is_later_fragment: bool,
 }
 
-/// What each version has of its own.
+/// Operations that differ between the IP versions.
 pub(crate) trait Family {
     /// Protocol number of its ICMP.
     const ICMP: u8;
     /// True if the checksum of its ICMP covers the IP addresses.
     const ICMP_COVERS_ADDRESSES: bool;
 
-    /// What an ICMP message of this type is.
+    /// Kind of an ICMP message of this type.
     fn icmp_message(kind: u8) -> IcmpMessage;
 
     /// Reads the IP header into `ip` and holds its lengths against what is there.
@@ -115,8 +116,8 @@ pub(crate) trait Family {
         growth: u32,
     ) -> Result<(), DropReason>;
 
-    /// The same in a header that an ICMP error quotes at `offset`. Gives by how much the sum of the
-    /// header has grown.
+    /// Replaces an address in a header that an ICMP error quotes at `offset`. Returns the growth of
+    /// the header's sum.
     fn set_quoted_address(
         packet: &mut Packet,
         offset: usize,
@@ -125,7 +126,7 @@ pub(crate) trait Family {
         growth: u32,
     ) -> Result<u32, DropReason>;
 
-    /// What an ENI has of this family.
+    /// Addresses that an ENI has of this family.
     fn addresses(eni: &EniEntry) -> &EniAddresses;
 
     /// True if this family is masqueraded.

@@ -1,4 +1,4 @@
-//! What a pod sends.
+//! Packets that a pod sends.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;

@@ -1,4 +1,4 @@
-//! What the VPC delivers.
+//! Packets that the VPC delivers.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;

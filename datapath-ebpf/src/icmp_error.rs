@@ -18,7 +18,7 @@ use crate::rewrite::{self, Side};
 use crate::transport::{self, ChecksumField};
 use crate::work::{self, Edit, Parts, from_number, reason, to_number, work};
 
-/// What an error must quote of a transport header (RFC 792), and what Linux asks for.
+/// Bytes of a transport header that an error must quote (RFC 792), and that Linux requires.
 const QUOTED: usize = 8;
 
 /// The packet that an ICMP error quotes.
@@ -109,10 +109,11 @@ pub(crate) fn rewrite_error(
     from_number(error_rewrite(packet.skb()))
 }
 
-/// What [`error_read`] answers when it has written what is quoted.
+/// Return value of [`error_read`] when it has written the quoted packet.
 const IS_SOME: u32 = 1;
 
-/// Whether it has written what is quoted, or the number of the reason to drop the packet.
+/// [`IS_SOME`] if it has written the quoted packet, 0 if not, or the number of the reason to drop
+/// the packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn error_read(skb: *mut __sk_buff) -> u32 {

@@ -45,7 +45,7 @@ use crate::cache::Answer;
 use crate::packet::Packet;
 use crate::verdict::Code;
 
-/// What a pod sends: TC ingress of the host-side device of an endpoint.
+/// Packets that a pod sends: TC ingress of the host-side device of an endpoint.
 #[classifier]
 fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
@@ -58,7 +58,7 @@ fn from_endpoint(ctx: TcContext) -> i32 {
     verdict::finish(Program::FromEndpoint, &packet, code)
 }
 
-/// What the VPC delivers: TC ingress of an ENI.
+/// Packets that the VPC delivers: TC ingress of an ENI.
 #[classifier]
 fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
@@ -71,11 +71,11 @@ fn from_network(ctx: TcContext) -> i32 {
     verdict::finish(Program::FromNetwork, &packet, code)
 }
 
-/// What the stack sends to the VPC: TC egress of an ENI.
+/// Packets that the stack sends to the VPC: TC egress of an ENI.
 #[classifier]
 fn to_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    // What we have sent there by redirection was counted by the program that did.
+    // The program that redirected a packet here has counted it.
     if packet.is_done() {
         return TC_ACT_UNSPEC;
     }
@@ -83,7 +83,7 @@ fn to_network(ctx: TcContext) -> i32 {
     verdict::finish(Program::ToNetwork, &packet, code)
 }
 
-/// What the stack sends to a pod: TC egress of the host-side device of an endpoint.
+/// Packets that the stack sends to a pod: TC egress of the host-side device of an endpoint.
 #[classifier]
 fn to_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);

@@ -108,16 +108,16 @@ pub(crate) static LINK_LOCALS: LruHashMap<LinkLocalKey, LinkLocals, { MAX_LINK_L
 #[btf_map]
 pub(crate) static ATTEMPT: PerCpuArray<Attempt, 1> = PerCpuArray::new();
 
-/// What user space says of translation as a whole.
+/// Settings that user space publishes for translation as a whole.
 #[btf_map]
 pub(crate) static NAT_CONTROL: Array<NatControl, 1> = Array::new();
 
-/// What translation does.
+/// Counters of translation.
 #[btf_map]
 pub(crate) static NAT_STATS: PerCpuArray<u64, { counter::NAT_STAT_SLOTS as usize }> =
     PerCpuArray::new();
 
-/// What the node knows of an address.
+/// Entry of an address that the node knows.
 #[inline(always)]
 pub(crate) fn address(address: &Addr) -> Option<&'static AddressEntry> {
     // SAFETY: the entry stays readable while the program runs. When user space deletes it at this

@@ -241,7 +241,7 @@ impl Packet {
         Some(start as *mut T)
     }
 
-    /// Has the kernel gather the first `length` bytes where the program sees them.
+    /// Makes the kernel linearize the first `length` bytes, so that the program can read them.
     #[inline(always)]
     fn pull(&mut self, length: usize) -> Result<(), DropReason> {
         if length > self.length() as usize {
@@ -348,7 +348,7 @@ fn narrow(offset: usize) -> u32 {
     offset as u32
 }
 
-/// What a helper's answer means.
+/// Result that a helper's return code stands for.
 #[inline(always)]
 fn done(code: i64) -> Result<(), DropReason> {
     if code == 0 {

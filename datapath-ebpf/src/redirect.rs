@@ -29,7 +29,7 @@ pub(crate) fn to_peer(packet: &mut Packet, ifindex: u32) -> Result<(), DropReaso
     noted(unsafe { bpf_redirect_peer(ifindex, 0) })
 }
 
-/// Has the program at the ENI know a packet that is sent there.
+/// Marks a packet as done for the program at the ENI that it is sent to.
 #[inline(always)]
 pub(crate) fn mark_done(packet: &mut Packet) {
     if !fault::has(Fault::DoneForgotten) {
@@ -52,7 +52,7 @@ pub(crate) fn framed(ifindex: u32) -> Result<(), DropReason> {
     noted(unsafe { bpf_redirect(ifindex, 0) })
 }
 
-/// What a helper's answer means.
+/// Result that a redirect helper's return code stands for.
 #[inline(always)]
 fn noted(code: i64) -> Result<(), DropReason> {
     if code == i64::from(TC_ACT_REDIRECT) {

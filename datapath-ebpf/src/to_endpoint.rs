@@ -1,7 +1,7 @@
-//! What the stack sends to a pod, after its NAT.
+//! Packets that the stack sends to a pod, after its NAT.
 //!
-//! What came from elsewhere is noted, and what the host made with a source that is not its own, so
-//! that the pod's answers take the stack too: only there are they translated back.
+//! Packets from elsewhere are noted, and those that the host sends with a foreign source. The pod's
+//! replies then take the stack too: only there are they translated back.
 
 use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
@@ -99,8 +99,8 @@ fn ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Option<Ports> {
     }
 }
 
-/// What received a packet: the answer leaves by it. What the host's own routes would send to the VPC
-/// where that is no ENI, `to_network` sends by the owner ENI.
+/// Device that received a packet: the reply leaves by it. If that is no ENI and the host's own
+/// routes lead to the VPC, `to_network` sends the reply by the owner ENI.
 #[inline(always)]
 fn ingress(packet: &Packet) -> Came {
     let device = packet.ingress_ifindex();

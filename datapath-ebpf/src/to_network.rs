@@ -1,6 +1,6 @@
-//! What the stack sends to the VPC.
+//! Packets that the stack sends to the VPC.
 //!
-//! Pods' packets come this way when the stack had to answer for them, fragment them or look at
+//! Pods' packets take this path when the stack had to answer for them, fragment them or process
 //! their options.
 
 use aya_ebpf::bindings::__sk_buff;

@@ -13,7 +13,7 @@ use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::work::{self, Parts, reason, work};
 
-/// What follows the IP header.
+/// Content that follows the IP header.
 pub(crate) enum Transport {
     /// A protocol with ports.
     Ports(Ports),
@@ -35,7 +35,7 @@ pub(crate) struct Ports {
     pub(crate) destination: u16,
     /// Flags of a TCP header, else 0.
     pub(crate) tcp_flags: u8,
-    /// What the packet is to a flow that nobody knows.
+    /// Role of the packet for an unknown flow.
     pub(crate) opening: Opening,
 }
 
@@ -110,10 +110,10 @@ const NONE: u32 = 0;
 const ERROR: u32 = 1;
 const PORTS: u32 = 2;
 
-/// What follows the IP header; ports are written.
+/// Content that follows the IP header; ports are written.
 ///
-/// A function of its own, so that the verifier does not follow what comes behind it once for each
-/// protocol.
+/// This is a function of its own, so that the verifier does not follow the code after it once for
+/// each protocol.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn transport(skb: *mut __sk_buff) -> u32 {
@@ -199,7 +199,7 @@ fn pair(packet: &Packet, ip: &Ip, length: usize) -> Result<Ports, DropReason> {
     })
 }
 
-/// What a TCP segment is to a connection that nobody knows.
+/// Role of a TCP segment for an unknown connection.
 #[inline(always)]
 fn opening(header: &Tcp) -> Opening {
     let has = |flags: u8| header.flags & flags == flags;

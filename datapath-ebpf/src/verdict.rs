@@ -1,5 +1,4 @@
-//! What a program answers to the kernel: the one place where outcomes are counted and become
-//! return codes.
+//! Return values of the programs: the one place where outcomes are counted and become return codes.
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC};
 use datapath_common::counter::Program;
@@ -24,13 +23,13 @@ impl Code {
         self.0
     }
 
-    /// What [`Self::to_register`] gave.
+    /// Inverse of [`Self::to_register`].
     #[inline(always)]
     pub(crate) fn from_register(register: u32) -> Self {
         Self(register)
     }
 
-    /// What a function gives that decides on a packet.
+    /// Code for the result of a function that decides on a packet.
     #[inline(always)]
     pub(crate) fn of(result: Result<impl Into<Self>, DropReason>) -> Self {
         match result {
@@ -51,7 +50,7 @@ impl Code {
         program.slot(Outcome::Passed(Verdict::Local)) + self.0 % Outcome::SLOTS
     }
 
-    /// What the kernel is told.
+    /// Return code for the kernel.
     #[inline(always)]
     fn to_kernel(self) -> i32 {
         if self.0 >= Self::DROPS {

@@ -1,9 +1,9 @@
-//! What a program works on, in a map on each CPU.
+//! Scratch space of a program, in a map on each CPU.
 //!
-//! The steps that are long or that few packets need are global functions: the verifier looks at
-//! such a function once, whatever its callers know, where it follows any other from each call
-//! anew. A global function takes the context and numbers only (Linux 5.10), so the rest lies here.
-//! The stack would have no room for it either: its 512 bytes are for all functions of a call chain
+//! The steps that are long or that few packets need are global functions. The verifier checks such
+//! a function once, whatever its callers pass. It follows any other function once for each call. A
+//! global function takes the context and numbers only (Linux 5.10), so all other values are stored
+//! here. The stack has no room for them either: its 512 bytes are for all functions of a call chain
 //! together.
 
 use core::hint;
@@ -22,7 +22,7 @@ use crate::nat::Request;
 use crate::transport::Ports;
 use crate::verdict::Code;
 
-/// What a program works on. Every part is written before it is read.
+/// Scratch space of a program. Every part is written before it is read.
 pub(crate) struct Work {
     /// The packet's IP header.
     pub(crate) ip: Ip,
@@ -30,7 +30,7 @@ pub(crate) struct Work {
     pub(crate) ports: Ports,
     /// The packet that an ICMP error quotes.
     pub(crate) inner: Inner,
-    /// What to write into the packet.
+    /// The change to write into the packet.
     pub(crate) edit: Edit,
     /// The flow to find or to open.
     pub(crate) request: Request,
@@ -44,7 +44,7 @@ pub(crate) struct Work {
     pub(crate) datagram: DatagramKey,
     /// Facts about it.
     pub(crate) told: Datagram,
-    /// How a flow looks that an answer is of.
+    /// The key of the flow that a reply belongs to.
     pub(crate) flow: FlowKey,
     /// See [`Parts::forgotten`].
     number: u32,
@@ -75,8 +75,8 @@ pub(crate) fn work() -> Result<Parts, DropReason> {
 }
 
 impl Parts {
-    /// The same number, of which the verifier forgets how it came about: it looks at what comes next
-    /// once, where it would for each of a few constants.
+    /// This number as a value that the verifier does not know. The verifier then checks the
+    /// following code once, instead of once for each of a few constants.
     #[inline(always)]
     pub(crate) fn forgotten(self, number: u32) -> u32 {
         // SAFETY: the slot is a map's value, which stays readable and writable while the program runs;
@@ -110,7 +110,7 @@ impl Parts {
         unsafe { &raw mut (*self.0).inner }
     }
 
-    /// What to write into the packet.
+    /// The change to write into the packet.
     #[inline(always)]
     pub(crate) fn edit(self) -> *mut Edit {
         // SAFETY: as for `ip`.
@@ -159,7 +159,7 @@ impl Parts {
         unsafe { &raw mut (*self.0).told }
     }
 
-    /// How a flow looks that an answer is of.
+    /// The key of the flow that a reply belongs to.
     #[inline(always)]
     pub(crate) fn flow(self) -> *mut FlowKey {
         // SAFETY: as for `ip`.
@@ -191,7 +191,7 @@ pub(crate) fn copied<T: Copy>(value: &T) -> T {
     unsafe { ptr::read_volatile(value) }
 }
 
-/// What a global function answers that does something or does not: 0, or the number of a reason.
+/// Return value of a global function that acts or fails: 0, or the number of a drop reason.
 #[inline(always)]
 pub(crate) fn to_number(result: Result<(), DropReason>) -> u32 {
     match result {
@@ -200,7 +200,8 @@ pub(crate) fn to_number(result: Result<(), DropReason>) -> u32 {
     }
 }
 
-/// What such an answer means. All reasons are here that these functions have.
+/// Result that the return value of such a function stands for. All reasons that these functions
+/// give are listed here.
 #[inline(always)]
 pub(crate) fn from_number(number: u32) -> Result<(), DropReason> {
     match number {
@@ -237,7 +238,7 @@ pub(crate) fn reason(number: u32) -> DropReason {
     }
 }
 
-/// What a program is to do with a packet.
+/// Next step of a program for a packet.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     /// Nothing more.
@@ -251,14 +252,14 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// What a global function answers for [`Self::Leave`]: no outcome's number.
+    /// Return value of a global function for [`Self::Leave`]; it is no outcome's number.
     pub(crate) const LEAVE: u32 = Outcome::SLOTS;
-    /// The same for [`Self::Host`].
+    /// Return value of a global function for [`Self::Host`].
     pub(crate) const HOST: u32 = Outcome::SLOTS + 1;
-    /// The same for [`Self::Answer`], and the number of the ENI.
+    /// Return value of a global function for [`Self::Answer`], without the number of the ENI.
     const ANSWER: u32 = 0x100;
 
-    /// What a global function answers that takes the first steps.
+    /// Return value of a global function that takes the first steps.
     #[inline(always)]
     pub(crate) fn to_number(result: Result<Self, DropReason>) -> u32 {
         match result {

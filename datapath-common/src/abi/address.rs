@@ -1,9 +1,9 @@
-//! What the node knows of one address: a pod's, or one of its own.
+//! Entry of one address that the node knows: a pod's, or one of its own.
 
 use crate::masquerade::PoolPolicy;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What an address of this node belongs to.
+/// Owner of an address of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AddressKind {
@@ -13,7 +13,7 @@ pub enum AddressKind {
     Host = 2,
 }
 
-/// What else is known of an address; a set.
+/// Further properties of an address; a set.
 #[derive(
     Clone,
     Copy,
@@ -83,14 +83,14 @@ pub struct AddressEntry {
     host_mac: [u8; 6],
 }
 
-/// What the agent says of one endpoint's address; see [`AddressEntry::endpoint`].
+/// Entry of one endpoint's address as the agent publishes it; see [`AddressEntry::endpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointAddress {
     /// Number of the ENI that owns the address.
     pub eni: u8,
     /// Device of that ENI, 0 while it is not ready.
     pub eni_ifindex: u32,
-    /// What its pool says of masquerade.
+    /// Masquerade policy of its pool.
     pub pool: PoolPolicy,
     /// True if its packets take the host's stack.
     pub via_stack: bool,
@@ -171,7 +171,7 @@ impl AddressEntry {
         self.kind == AddressKind::Host as u8
     }
 
-    /// What the pool of a pod's address says of masquerade.
+    /// Masquerade policy of the pool of a pod's address.
     #[inline(always)]
     #[must_use]
     pub const fn pool(&self) -> PoolPolicy {
@@ -219,11 +219,12 @@ impl AddressEntry {
         self.ifindex
     }
 
-    /// Who the endpoint is, whatever device it has: flows are its own by this. Never 0, which is the
-    /// host, and never with the highest bit.
+    /// Identity of the endpoint, whatever device it has: it owns its flows by this. Never 0, which
+    /// is the host, and never with the highest bit.
     ///
-    /// The agent makes both MACs of the endpoint's name, and these are bits of it. A device that is
-    /// made anew has another index, but the same MAC; the next pod with the address has neither.
+    /// The agent derives both MACs from the endpoint's name, and the identity is taken from the
+    /// host side's. A device that is recreated has another index, but the same MAC. The next pod
+    /// with the address has neither.
     #[inline(always)]
     #[must_use]
     pub const fn identity(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! What user space and the programs agree on of the flow cache.
+//! Shared layout and constants of the flow cache.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -36,7 +36,7 @@ pub const GROUP_COUNTED: u64 = 1 << 63;
 /// that no number of notes that come or go leads there.
 const GROUP_GIVEN_UP: u64 = 1 << 62;
 
-/// What a group's word is to be before somebody makes a note who cannot count it; none where it is that
+/// Value of a group's word before a program that cannot count adds a note; none if the word has it
 /// already.
 #[inline(always)]
 #[must_use]
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// How many of the default entries flows get.
+    /// Number of the default entries that flows get.
     fn slots(flows: impl Iterator<Item = (u64, u32)>) -> usize {
         let slots = flows.map(|(addresses, ports)| {
             let slot = cache_slot(cache_hash(addresses, ports), DEFAULT_CACHE);

@@ -1,4 +1,4 @@
-//! What is known of a destination by its longest prefix.
+//! Classes of a destination by its longest prefix.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

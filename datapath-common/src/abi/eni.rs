@@ -1,4 +1,4 @@
-//! What the datapath knows of one ENI.
+//! Entry of one ENI in the datapath.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,7 +18,7 @@ pub struct EniEntry {
     v6: EniAddresses,
 }
 
-/// What an ENI has of one family.
+/// Addresses of one family that an ENI has.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -55,7 +55,7 @@ impl EniAddresses {
         }
     }
 
-    /// The same with a share of the reserve.
+    /// These addresses with a share of the reserve.
     #[must_use]
     pub const fn with_share(self, share: u16) -> Self {
         Self { share, ..self }
@@ -91,14 +91,14 @@ impl EniEntry {
         self.mtu
     }
 
-    /// What it has of IPv4.
+    /// IPv4 addresses of the ENI.
     #[inline(always)]
     #[must_use]
     pub const fn v4(&self) -> &EniAddresses {
         &self.v4
     }
 
-    /// What it has of IPv6.
+    /// IPv6 addresses of the ENI.
     #[inline(always)]
     #[must_use]
     pub const fn v6(&self) -> &EniAddresses {

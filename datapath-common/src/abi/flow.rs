@@ -26,7 +26,7 @@ use super::Addr;
 )]
 #[repr(C)]
 pub struct FlowKey {
-    /// Who the pod speaks with.
+    /// Remote address that the pod communicates with.
     pub remote: Addr,
     /// The remote's port.
     pub remote_port: u16,
@@ -78,8 +78,8 @@ impl bpf_spin_lock {
 pub struct Flow {
     /// Guards `dead`, and `last_seen` of a flow that has been idle.
     pub lock: bpf_spin_lock,
-    /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint,
-    /// 0 for a flow of the host.
+    /// Owner of the flow, whose quota it counts against: [`super::AddressEntry::identity`] of the
+    /// endpoint, 0 for a flow of the host.
     pub endpoint: u32,
     /// When its last packet passed, in jiffies.
     pub last_seen: u64,
@@ -87,10 +87,10 @@ pub struct Flow {
     pub pod: Addr,
     /// The inside port, as it lies in a packet.
     pub pod_port: u16,
-    /// What packets from the inside have shown; bits of [`crate::progress`].
+    /// Progress that packets from the inside have shown; bits of [`crate::progress`].
     pub progress_out: u8,
-    /// What packets from the outside have shown; bits of [`crate::progress`]. A byte of its own,
-    /// because both directions are written without a lock.
+    /// Progress that packets from the outside have shown; bits of [`crate::progress`]. A byte of
+    /// its own, because both directions are written without a lock.
     pub progress_in: u8,
     echo_remote: u32,
     echo_remote_port: u16,
@@ -126,7 +126,7 @@ impl Flow {
         }
     }
 
-    /// The same flow at another port, as it lies in a packet.
+    /// Moves the flow to another port, as it lies in a packet.
     #[inline(always)]
     pub const fn set_port(&mut self, port: u16) {
         self.echo_port = port;
@@ -169,7 +169,7 @@ impl Flow {
 pub struct PodTuple {
     /// The pod's address.
     pub pod: Addr,
-    /// Who it speaks with.
+    /// Remote address that it communicates with.
     pub remote: Addr,
     /// The pod's port, as it lies in a packet.
     pub pod_port: u16,

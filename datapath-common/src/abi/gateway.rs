@@ -1,9 +1,9 @@
-//! What the datapath knows of the gateways of ENIs.
+//! Gateways of ENIs in the datapath.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Value of the `GATEWAYS` map: with what a frame begins that goes to the gateway of an ENI. All zero: nobody
-/// knows, and the kernel has to find out for each packet.
+/// Value of the `GATEWAYS` map: the first bytes of a frame to the gateway of an ENI. All zero means
+/// that the gateway's MAC is unknown, and the kernel resolves it for each packet.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]

@@ -90,8 +90,8 @@ pub mod map {
     /// The words (`u64`) of [`super::CACHE_GROUPS`] groups of flows. Added to by the programs; user space
     /// writes where it begins to count notes, and where it gives that up.
     pub const CACHE_EPOCHS: &str = "CACHE_EPOCHS";
-    /// What was decided a moment ago: the entries of one CPU behind another's. Every load of the programs has
-    /// its own.
+    /// Cache of recent decisions: the entries of one CPU after another's. Each load of the programs
+    /// has its own map.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
     pub const PINNED: [&str; 20] = [

@@ -14,16 +14,18 @@ pub struct Note {
     pub last_seen: u64,
     /// Guards `dead`, and `last_seen` of a flow that has been idle.
     pub lock: bpf_spin_lock,
-    /// What packets from the pod have shown; bits of [`crate::progress`].
+    /// Progress that packets from the pod have shown; bits of [`crate::progress`].
     pub progress_out: u8,
-    /// What packets to the pod have shown, bits of [`crate::progress`]; in `INBOUND` of TCP alone.
+    /// Progress that packets to the pod have shown, bits of [`crate::progress`]; in `INBOUND` of
+    /// TCP alone.
     pub progress_in: u8,
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
     echo_protocol: u8,
-    /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint.
+    /// Owner of the flow, whose quota it counts against: [`super::AddressEntry::identity`] of the
+    /// endpoint.
     pub endpoint: u32,
-    /// When it was made: the low word of the jiffies.
+    /// Time of creation: the low word of the jiffies.
     pub made: u32,
     echo_pod: u32,
     echo_remote: u32,
@@ -65,7 +67,7 @@ impl Note {
         }
     }
 
-    /// The same for a flow that came by an ENI, or by another device.
+    /// This note for a flow that came by an ENI, or by another device.
     #[inline(always)]
     #[must_use]
     pub const fn by(mut self, eni: Option<u8>) -> Self {

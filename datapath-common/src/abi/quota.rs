@@ -1,4 +1,4 @@
-//! How many flows each endpoint has: keys and value of `QUOTA`.
+//! Flow counts of the endpoints: keys and value of `QUOTA`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

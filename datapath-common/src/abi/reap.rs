@@ -1,9 +1,9 @@
-//! What user space hands to the reaper program as packet data: flows that it has found idle.
+//! Idle flows that user space passes to the reaper program as packet data.
 //!
-//! A [`ReapHeader`], then items of one kind. Under a flow's lock the reaper looks again whether it
-//! has been idle since, and only then removes it: user space that looked and deleted by itself
-//! would delete flows that a packet has refreshed in between. The program returns how many it
-//! removed.
+//! The data is a [`ReapHeader`], then items of one kind. Under a flow's lock the reaper checks
+//! again whether it has been idle since, and only then removes it. If user space checked and
+//! deleted by itself, it would delete flows that a packet has refreshed in between. The program
+//! returns the number of removed flows.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -13,7 +13,7 @@ use super::{FlowKey, PodTuple};
 /// (`bpf_test_init` in `net/bpf/test_run.c`).
 pub const REAP_BATCH: usize = 64;
 
-/// What the items are.
+/// Type of the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReapKind {

@@ -1,4 +1,4 @@
-//! How many ports of the reserve of a destination an endpoint has: key of `SHARES`.
+//! Ports of a destination's reserve that an endpoint has: key of `SHARES`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,7 +12,7 @@ use super::{Addr, FlowKey};
 pub struct ShareKey {
     /// The destination.
     pub remote: Addr,
-    /// Whose flows: [`super::AddressEntry::identity`].
+    /// Owner of the flows: [`super::AddressEntry::identity`].
     pub endpoint: u32,
     /// The destination's port, as it lies in a packet.
     pub remote_port: u16,

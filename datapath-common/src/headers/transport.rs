@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Be16;
 
-/// What an ICMP message is to translation.
+/// Role of an ICMP message for translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMessage {
     /// A query with an identifier: an echo or, of IPv4, a time stamp.

@@ -18,7 +18,7 @@ pub(super) struct Entry {
     pub(super) kind: u32,
     /// Slot of the counter.
     pub(super) counter: u16,
-    /// What the device takes, without the Ethernet header, in bytes; no IP packet is longer than the
+    /// MTU of the device without the Ethernet header, in bytes. No IP packet is longer than the
     /// largest number.
     pub(super) mtu: u16,
     /// The device that the packet is redirected to.
@@ -61,8 +61,8 @@ impl Entry {
         }
     }
 
-    /// The same of a packet that nobody has looked at: none for an IPv6 packet with an IPv4 address, which is
-    /// dropped.
+    /// Source and destination of a packet that nothing has checked. None for an IPv6 packet with an
+    /// IPv4 address, which is dropped.
     #[inline(always)]
     pub(super) fn unchecked_ends(&self) -> Option<(Addr, Addr)> {
         let (source, destination) = self.ends();
@@ -120,7 +120,7 @@ impl Entry {
     }
 }
 
-/// What the packets have in common.
+/// Fields that all packets of an entry have in common.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Key {
@@ -131,7 +131,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// What [`Self::place`] holds.
+    /// Value of [`Self::place`].
     #[inline(always)]
     pub(super) fn place(ifindex: u32, ports: u32) -> u64 {
         u64::from(ifindex) << 32 | u64::from(ports)

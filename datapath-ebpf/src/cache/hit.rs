@@ -55,7 +55,7 @@ pub(crate) fn serve(program: Program, packet: &mut Packet) -> Answer {
     }
 }
 
-/// The same, before anything is noted of it.
+/// Result of serving a frame, before it is counted.
 enum Served {
     /// It has been served: the slot of its counter.
     Done(u32),

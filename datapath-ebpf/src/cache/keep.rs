@@ -31,7 +31,7 @@ pub(crate) struct Pending {
     /// The largest IP packet that goes on the wire for it, in bytes.
     pub(super) largest: u32,
     pub(super) tcp_flags: u8,
-    /// What the owner ENI takes of it, in bytes, if it leaves the node.
+    /// Largest packet that the owner ENI takes, in bytes, if the packet leaves the node.
     pub(super) limit: u32,
     /// The ENI of the flow that the packet is translated by.
     eni: u8,
@@ -92,7 +92,7 @@ impl Target {
     }
 }
 
-/// What is written into a packet.
+/// Change that is written into a packet.
 pub(super) struct Translation {
     /// A value of [`edit`] that is not [`edit::NONE`].
     pub(super) edit: u8,
@@ -160,7 +160,7 @@ pub(crate) fn rests_on(tuple: &PodTuple) {
     }
 }
 
-/// Has an entry rest on the flows of a group.
+/// Bases an entry on the flows of a group.
 #[inline(always)]
 pub(super) fn rest_on(entry: &mut Entry, group: u32) {
     entry.stamp.group = group;

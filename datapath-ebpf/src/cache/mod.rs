@@ -1,19 +1,21 @@
-//! What was decided for a flow a moment ago, so that its next packets cost one look-up in an array.
+//! Cache of recent decisions on flows, so that the next packets of a flow cost one look-up in an
+//! array.
 //!
-//! An entry holds the outcome for the packets of one direction of a flow that the programs redirect:
-//! where to, and what to write. It is this CPU's own and good for half a second. It is of no use as
-//! soon as anything that it rests on has changed:
+//! An entry holds the outcome for the packets of one direction of a flow that the programs
+//! redirect: the target, and the change to write. It belongs to this CPU and is valid for half a
+//! second. It becomes invalid as soon as anything that it rests on changes:
 //!
-//! * what user space says of addresses, destinations and ENIs: [`generation`] changes with each write;
-//! * what is known of the flow itself (a turn of its connection, its removal, a note of the host's stack):
-//!   whoever changes that calls [`epoch::advance`].
+//! * the addresses, destinations and ENIs that user space has published: [`generation`] changes
+//!   with each write;
+//! * the state of the flow itself (a turn of its connection, its removal, a note of the host's
+//!   stack): the code that changes it calls [`epoch::advance`].
 //!
-//! The one is read before anything is looked up for an entry, the other before its flow is looked at, so one that a
-//! change has overtaken is never valid. A packet that is to be looked at, since it resets a connection or is a
-//! fragment, is none for the cache: [`seen`] tells. For most of the others that it does not know, the entry is made first, and they
-//! are served by it ([`sent`], [`answered`]); for the rest, it is made of what came of the packet ([`mod@keep`]).
-//! What a segment behind the one that opens a connection shows of it for the first time, the flow is told
-//! ([`tell`]).
+//! The generation is read before anything is looked up for an entry, and the epoch before its flow
+//! is looked up. An entry that a change has overtaken is therefore never valid. A packet that
+//! resets a connection or is a fragment does not use the cache ([`seen`]). For most other packets
+//! without an entry, the entry is made first and then serves them ([`sent`], [`answered`]). For the
+//! rest, the entry is made of the outcome of the packet ([`mod@keep`]). If a segment after the
+//! opening one shows a new state of its connection, the flow is updated ([`tell`]).
 
 mod answered;
 mod entry;
@@ -52,7 +54,7 @@ static CACHE: Array<Entry, { DEFAULT_CACHE as usize }, IN_PAGES> = Array::new();
 #[btf_map]
 static CACHE_CONTROL: Array<CacheControl, 1> = Array::new();
 
-/// What user space changes with each of its writes.
+/// Number that user space changes with each of its writes.
 #[inline(always)]
 fn generation() -> u32 {
     CACHE_CONTROL.get(0).map_or(0, |control| control.generation)
@@ -74,7 +76,7 @@ fn slot_of(hash: u32) -> u32 {
     first.wrapping_add(cache_slot(hash, entries))
 }
 
-/// What lies in a slot.
+/// Entry in a slot.
 #[inline(always)]
 fn entry_in(slot: u32) -> Option<*mut Entry> {
     CACHE.get_ptr_mut(slot)

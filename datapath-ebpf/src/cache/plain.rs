@@ -24,10 +24,10 @@ pub(super) trait Plain: Family {
     /// By how much the sum of the header's words grows when its TTL or hop limit is lowered by one.
     const HOP_GROWTH: u32;
 
-    /// What the headers say; none for a packet that is none for the cache.
+    /// Fields of the headers; none for a packet that does not use the cache.
     fn header(packet: &Packet, front: Front, room: usize) -> Option<Header>;
 
-    /// Source and destination in one word, which the other direction has otherwise.
+    /// Source and destination in one word, which is equal for the other direction.
     fn digest(addresses: &[u64; 4]) -> u64;
 
     /// True if addresses are the same.
@@ -43,7 +43,7 @@ pub(super) trait Plain: Family {
     fn replace(front: Front, side: Side, address: [u32; 4], port: u16);
 }
 
-/// What headers say.
+/// Fields of the headers of a packet.
 pub(super) struct Header {
     pub(super) front: Front,
     pub(super) addresses: [u64; 4],
@@ -53,7 +53,7 @@ pub(super) struct Header {
     pub(super) transport: TransportHeader,
 }
 
-/// What a transport header says.
+/// Fields of a transport header.
 #[derive(Clone, Copy)]
 pub(super) struct TransportHeader {
     pub(super) length: usize,

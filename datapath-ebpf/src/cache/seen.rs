@@ -1,7 +1,7 @@
-//! What the cache needs of a packet, and whether it is one for the cache.
+//! Fields of a packet that the cache needs, and the test for packets that use the cache.
 //!
-//! Such a packet is whole, without options or extension headers, and UDP or a TCP segment that does not reset
-//! its connection. All else is looked at closely.
+//! Such a packet is whole and has no options or extension headers. It is UDP, or a TCP segment that
+//! does not reset its connection. All other packets take the slow path.
 
 use datapath_common::abi::{cache_hash, group};
 use datapath_common::headers::{Be16, lanes, udp};
@@ -46,7 +46,7 @@ pub(super) fn begin(packet: &Packet) -> Option<(Front, u16)> {
     Some((front, Be16::from_lane(front.u16::<12>()).get()))
 }
 
-/// What the cache needs of a packet; none for one that is none for it.
+/// Fields of a packet that the cache needs; none for a packet that does not use the cache.
 #[inline(always)]
 pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
     // The front alone is longer than an Ethernet header.

@@ -42,7 +42,8 @@ pub(super) fn sent(skb: *mut __sk_buff) -> u32 {
     cache_asked(skb)
 }
 
-/// The same; [`ASK`] for a flow that is not opened at once.
+/// Makes the entry that waits for a packet, as [`sent`]; [`ASK`] for a flow that is not opened at
+/// once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
@@ -197,7 +198,7 @@ fn decide(work: Parts) -> Option<u32> {
     }
 }
 
-/// Has an entry say that packets are not translated.
+/// Makes an entry for packets that are not translated.
 #[inline(always)]
 fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Target) -> u32 {
     let counter = Code::from(verdict).slot(Program::FromEndpoint);
@@ -207,8 +208,8 @@ fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Targ
     MADE
 }
 
-/// Has an entry say how a flow looks from the outside: by which ENI it leaves, with which address. It is the one
-/// that was looked at: user space may write another one meanwhile, or none.
+/// Makes an entry for a translated flow: the ENI by which it leaves, and its address. The address
+/// is the one that was read: user space may have replaced or removed it since.
 #[inline(always)]
 fn translate(entry: &mut Entry, work: Parts, mapping: Mapping, (eni, snat): (&EniEntry, Addr)) {
     let &Pending {

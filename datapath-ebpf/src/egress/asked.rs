@@ -1,5 +1,5 @@
-//! What the flow cache asks before it makes the entry of what a pod sends: how a packet leaves, and how its flow
-//! looks from the outside.
+//! Queries of the flow cache before it makes the entry of a pod's packet: the policy for the
+//! packet, and its translated flow.
 
 use datapath_common::abi::PodTuple;
 use datapath_common::masquerade::{Ruling, rule};

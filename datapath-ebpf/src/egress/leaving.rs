@@ -1,4 +1,4 @@
-//! What is to be known of a pod's packet that leaves the node.
+//! Facts about a pod's packet that leaves the node.
 
 use datapath_common::abi::{AddressEntry, DestinationClass, EniEntry};
 use datapath_common::fault::Fault;
@@ -21,7 +21,7 @@ pub(crate) struct Leaving {
     pub(super) may_be_translated: bool,
 }
 
-/// Says what [`super::leave`] has to know of a pod's packet that leaves the node.
+/// Writes the facts that [`super::leave`] needs about a pod's packet that leaves the node.
 #[inline(always)]
 pub(crate) fn prepare(
     version: Version,
@@ -72,7 +72,7 @@ pub(crate) fn leaving(
     }
 }
 
-/// Has a new flow leave by what policy says.
+/// Sets the ENI by which policy sends a new flow.
 #[inline(always)]
 pub(super) fn leave_by(leaving: &mut Leaving, exit: Exit) {
     match exit {

@@ -20,7 +20,7 @@ pub(super) struct Chain {
     pub(super) protocol: u8,
     /// Where that begins in the frame.
     pub(super) transport: usize,
-    /// What the packet is to its datagram.
+    /// Part of the datagram that the packet is.
     pub(super) fragment: Piece,
     /// Identification of the datagram, as it lies in the packet.
     pub(super) fragment_id: u32,
@@ -38,7 +38,7 @@ impl Chain {
         }
     }
 
-    /// What [`follow_chain`] gave.
+    /// Chain that [`follow_chain`] returned.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is taken")]
     fn from_register(register: u64) -> Self {

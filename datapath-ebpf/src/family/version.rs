@@ -56,7 +56,7 @@ impl Version {
         }
     }
 
-    /// What [`Self::to_register`] gave.
+    /// Inverse of [`Self::to_register`].
     #[inline(always)]
     pub(crate) fn from_register(register: u32) -> Self {
         if register == 4 { Self::V4 } else { Self::V6 }

@@ -15,7 +15,7 @@ use super::tables::{FLOWS, Refusal, Table as _};
 use super::{Mapping, Sender, blocks, flow, moved, quota, share, stats};
 use crate::work;
 
-/// What the first step came to.
+/// Result of the first step.
 pub(super) enum First {
     /// There is a flow, this one or that of another CPU.
     Open(Mapping),
@@ -92,7 +92,7 @@ fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason
     taken(must_keep)
 }
 
-/// What comes of a taken port.
+/// Result for a taken port.
 #[inline(always)]
 fn taken(must_keep: bool) -> Result<First, DropReason> {
     if must_keep {

@@ -1,7 +1,7 @@
-//! Which ports of a busy destination are used.
+//! Used ports of a busy destination.
 //!
-//! Who puts a flow in or takes it out says so to its block, where there is one. What decides is the
-//! flow, so a bit may lag behind; it also stands for a port that a socket of the host has.
+//! Code that adds or removes a flow updates the flow's block, where there is one. The flow is
+//! authoritative, so a bit may lag. A bit also stands for a port that a socket of the host has.
 
 use core::ptr;
 
@@ -31,9 +31,9 @@ pub(super) fn pick(number: u8, first: u32) -> Option<u32> {
     }
 }
 
-/// What is none of [`PORTS_PER_BLOCK`] indices, and says that all of these ports are used.
+/// Value that is no index of a block: all of its [`PORTS_PER_BLOCK`] ports are used.
 const NO_PORT: u32 = PORTS_PER_BLOCK;
-/// The same, and says that there is no block.
+/// Value that is no index of a block: there is no such block.
 const NO_BLOCK: u32 = PORTS_PER_BLOCK + 1;
 
 /// The index of a port, or [`NO_PORT`], or [`NO_BLOCK`].

@@ -94,7 +94,7 @@ impl Attempt {
         ports::candidate(pod, pod_port, is_kept)
     }
 
-    /// Whose flow it is.
+    /// Identity of the endpoint that owns the flow.
     #[inline(always)]
     pub(super) fn endpoint(&mut self) -> u32 {
         self.flow().endpoint
@@ -128,7 +128,7 @@ pub(super) fn claim(skb: *mut __sk_buff, port: u16) -> i32 {
     nat_claim(skb, port.into()).cast_signed()
 }
 
-/// The same for the first candidate, where nothing is left to do once it is open: it is counted.
+/// Opens the flow at its first candidate port, as [`claim`], and counts it: no other step follows.
 #[inline(always)]
 pub(super) fn claim_first(skb: *mut __sk_buff, port: u16) -> i32 {
     nat_claim(skb, u32::from(port) | IS_FIRST).cast_signed()

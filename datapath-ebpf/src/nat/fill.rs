@@ -1,10 +1,10 @@
-//! Making a block of a destination that has become busy.
+//! Creation of a block of a destination that has become busy.
 //!
-//! A block is made once, with a bit for each flow that there is by then: ports that were got
-//! without a search are as much in the way as others. It goes into the map when it is complete, so
-//! that nobody takes ports for free that are not. Of a flow that comes meanwhile, whose port has no
-//! bit then, the first one to try that port learns; the bit of one that goes meanwhile stays until
-//! user space compares the blocks with the flows.
+//! A block is made once, with a bit for each flow that exists by then. Ports that were allocated
+//! without a search are as much in the way as others. The block goes into the map when it is
+//! complete, so that no used port looks free. The port of a flow that is opened during the scan may
+//! have no bit: the first attempt at that port finds the flow. The bit of a flow that ends during
+//! the scan stays until user space compares the blocks with the flows.
 
 use datapath_common::abi::PortBlock;
 use datapath_common::ports::{self, WORDS};
@@ -13,13 +13,13 @@ use super::claim::attempt;
 use super::tables::{FLOWS, Refusal, Table as _};
 use crate::maps::PORT_BLOCKS;
 
-/// Makes the block with a number. That another CPU was faster is as good.
+/// Makes the block with a number. A block that another CPU has made serves as well.
 #[inline(always)]
 pub(super) fn fill(number: u8) {
     let _is_there = nat_fill(number.into());
 }
 
-/// Whether there is such a block.
+/// 1 if there is such a block, 0 if not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`fill` gives a byte")]

@@ -38,7 +38,8 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
     Some(first.with_stack(stack))
 }
 
-/// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
+/// The flow of a packet from the inside that is off its first candidate port, or at the ENI of a
+/// former policy. Keeps it alive.
 #[inline(always)]
 pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
@@ -94,7 +95,7 @@ extern "C" fn nat_alive(mapping: u32) -> u32 {
     is_alive.into()
 }
 
-/// How a tuple's flow looks at the port that it gets first.
+/// Mapping of a tuple's flow at its first candidate port.
 #[inline(always)]
 fn first(tuple: &PodTuple, endpoint: u32, eni: u8) -> Mapping {
     let is_kept = keeps_port(tuple.protocol, endpoint);

@@ -1,4 +1,4 @@
-//! Whether a socket of the host has a port towards a destination.
+//! Check for a socket of the host that has a port towards a destination.
 
 use aya_ebpf::bindings::{__sk_buff, bpf_sock};
 use aya_ebpf::helpers::generated::{bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lookup_tcp};

@@ -45,8 +45,8 @@ use crate::maps;
 /// Number of the primary ENI.
 pub(crate) const PRIMARY: u8 = 0;
 
-/// What a flow looks like from the outside: one register, which is 0 where there is none. Of an option of
-/// several parts, the compiler leaves those of none unwritten, and the verifier refuses to have them copied.
+/// External form of a flow in one register, which is 0 where there is none. The compiler leaves the
+/// parts of an empty `Option` unwritten, and the verifier refuses to copy them.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping(NonZeroU32);
 
@@ -61,7 +61,7 @@ impl Mapping {
         Self(Self::SOME | (u32::from(eni) << 16 | u32::from(port)))
     }
 
-    /// The same of a flow whose packets take the host's stack, or do not.
+    /// This mapping, with the flag for a flow whose packets take the host's stack.
     #[inline(always)]
     fn with_stack(self, takes_stack: bool) -> Self {
         Self(self.0 | if takes_stack { Self::IS_OF_STACK } else { 0 })
@@ -86,13 +86,13 @@ impl Mapping {
         self.0.get() & Self::IS_OF_STACK != 0
     }
 
-    /// What a global function answers: 0 for none.
+    /// Return value of a global function: 0 for none.
     #[inline(always)]
     fn to_register(mapping: Option<Self>) -> u32 {
         mapping.map_or(0, |mapping| mapping.0.get())
     }
 
-    /// What [`Self::to_register`] was given; none for any other number.
+    /// Inverse of [`Self::to_register`]; none for any other number.
     #[inline(always)]
     fn from_register(register: u32) -> Option<Self> {
         let is_some = |register: &NonZeroU32| register.get() & Self::IS_SOME != 0;
@@ -109,7 +109,7 @@ pub(crate) enum Came {
     Elsewhere,
 }
 
-/// Who sends a packet from the inside, and the ENIs by which its flow may leave.
+/// Sender of a packet from the inside, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
     /// The pod's identity, or [`HOST`]. The next pod with the address has another, and no part in
@@ -128,7 +128,7 @@ pub(crate) struct Inside {
     pub(crate) pod: Addr,
     /// The port, as it lies in a packet.
     pub(crate) port: u16,
-    /// Whose it is: the pod's identity, or [`HOST`].
+    /// Owner of the flow: the pod's identity, or [`HOST`].
     pub(crate) endpoint: u32,
     /// True if its packets take the host's stack.
     pub(crate) stack: bool,

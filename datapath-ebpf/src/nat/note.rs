@@ -27,7 +27,7 @@ impl Side {
         u32::from(matches!(self, Self::Outside))
     }
 
-    /// What [`Self::to_register`] gave.
+    /// Inverse of [`Self::to_register`].
     #[inline(always)]
     pub(crate) fn from_register(register: u32) -> Self {
         if register == 0 {

@@ -1,4 +1,4 @@
-//! How many flows each endpoint has, so that none of them uses up what all share.
+//! Flow counts of the endpoints, so that none of them uses up the shared room.
 
 use core::ptr;
 

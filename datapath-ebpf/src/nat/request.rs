@@ -1,5 +1,5 @@
-//! What a packet's flow is, or is to be: questions about it, of which most are global functions. What
-//! they ask for lies in the work ([`ask`]).
+//! Queries for a packet's flow, and the operations that open it. Most are global functions. The
+//! query is stored in the scratch space ([`ask`]).
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, PodTuple};
@@ -19,7 +19,7 @@ pub(crate) struct Request {
     pub(super) tuple: PodTuple,
     /// The translation address of the ENI.
     pub(super) snat: Addr,
-    /// Whose quota it counts for.
+    /// Identity of the endpoint whose quota the flow counts against.
     pub(super) endpoint: u32,
     /// Number of the ENI that policy gives.
     pub(super) eni: u8,
@@ -33,7 +33,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Who sends the packet.
+    /// Sender of the packet.
     #[inline(always)]
     pub(super) fn sender(&self) -> Sender {
         Sender {
@@ -70,7 +70,7 @@ pub(crate) fn known() -> Option<Mapping> {
     Mapping::from_register(nat_known())
 }
 
-/// The same, leaving it as it is.
+/// The flow that was asked for, of a packet from the inside; does not refresh it.
 #[inline(always)]
 pub(crate) fn peek() -> Option<Mapping> {
     Mapping::from_register(nat_peek())
@@ -95,7 +95,7 @@ pub(crate) fn is_inbound() -> bool {
     nat_is_inbound() != 0
 }
 
-/// The same, leaving it as it is.
+/// True if the flow that was asked for is an inbound one of the endpoint; does not refresh it.
 #[inline(always)]
 pub(crate) fn peek_inbound() -> bool {
     nat_peek_inbound() != 0
@@ -120,7 +120,8 @@ pub(crate) fn stack_known(side: Side) -> Option<Came> {
     eni_from_register(stack_found(side.to_register()))
 }
 
-/// The same, leaving the note as it is.
+/// The ENI of the note of an endpoint's flow that takes the host's stack, as [`stack_known`]; does
+/// not refresh the note.
 #[inline(always)]
 pub(crate) fn peek_stack() -> Option<Came> {
     eni_from_register(stack_peeked())
@@ -139,7 +140,8 @@ pub(crate) fn note_stack(work: Parts, side: Side, came: Came) -> Result<(), Drop
     work::from_number(stack_noted(side.to_register()))
 }
 
-/// Has a translated flow's answers take the stack, which has carried a packet of it.
+/// Sends the replies of a translated flow through the stack, which has carried a packet of the
+/// flow.
 #[inline(always)]
 pub(crate) fn take_stack(mapping: Mapping) {
     let _done = nat_take_stack(Mapping::to_register(Some(mapping)));
@@ -161,7 +163,7 @@ pub(crate) fn ask_for(work: Parts, sender: Sender) {
     request.owner = sender.owner;
 }
 
-/// What [`ask_for`] has written.
+/// Sender that [`ask_for`] has written.
 #[inline(always)]
 pub(crate) fn asked_for(work: Parts) -> Sender {
     work::read(work.request()).sender()
@@ -374,7 +376,7 @@ extern "C" fn nat_take_stack(mapping: u32) -> u32 {
     0
 }
 
-/// What no mapping and no reason has for a number.
+/// Number that is neither a mapping's nor a reason's.
 const SEARCH: u32 = u32::MAX;
 
 /// 1, or 0 if a flow has the port.

@@ -15,18 +15,19 @@ use super::{blocks, ports, share};
 const BY_CHANCE: u32 = 4;
 /// Looks at blocks at a time.
 const LOOKS: u32 = 16;
-/// How often that many: enough for each of the blocks once, and for 64 ports that look free and are not.
+/// Number of turns: enough for each of the blocks once, and for 64 ports that look free and are
+/// not.
 const TURNS: u32 = (MAX_BLOCKS + 64).div_ceil(LOOKS);
 
-/// The same for the reserve, which has at most fifteen blocks.
+/// Number of turns for the reserve, which has at most fifteen blocks.
 const RESERVE_TURNS: u32 = 2;
 
-/// What a look gives when all blocks have been looked at since the last one that had a port: no
+/// Result of a look when all blocks have been searched since the last one that had a port. It is no
 /// result of an insertion.
 const NO_MORE: i32 = 1;
 
-/// Claims a port other than the first candidate. Gives what the last insertion gave; its port is
-/// that of the attempt's key.
+/// Claims a port other than the first candidate. Returns the result of the last insertion; its port
+/// is that of the attempt's key.
 #[inline(always)]
 pub(super) fn search(skb: *mut __sk_buff) -> i32 {
     for _ in 0..BY_CHANCE {

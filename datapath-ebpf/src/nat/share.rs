@@ -1,5 +1,5 @@
-//! How many ports of the reserve of a destination each endpoint has. They are given where no other port
-//! is left, so that a flow is counted only there.
+//! Ports of a destination's reserve that each endpoint has. The reserve is used where no other port
+//! is left, so a flow is counted only there.
 
 use datapath_common::abi::{FlowKey, ShareKey};
 use datapath_common::outcome::DropReason;

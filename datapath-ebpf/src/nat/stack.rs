@@ -34,7 +34,8 @@ pub(super) fn known(request: &Request, side: Side) -> Option<Came> {
     note::refresh(found, tuple, request.endpoint, (side, shown)).then(|| mark(found))
 }
 
-/// The same, leaving the note as it is.
+/// The ENI whose mark the packets of a flow get, or none, if there is a note of it; does not
+/// refresh the note.
 #[inline(always)]
 pub(super) fn peek(request: &Request) -> Option<Came> {
     let tuple = &request.tuple;
@@ -107,7 +108,7 @@ pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
     is_gone
 }
 
-/// What a packet shows of its flow.
+/// Progress bits that a packet shows of its flow.
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,

@@ -32,7 +32,7 @@ impl Refusal {
     /// `E2BIG`.
     const TOO_BIG: i32 = -7;
 
-    /// What a result of `htab_map_update_elem` in `kernel/bpf/hashtab.c` means.
+    /// Result that a return code of `htab_map_update_elem` in `kernel/bpf/hashtab.c` stands for.
     #[inline(always)]
     pub(super) fn of(result: i32) -> Result<(), Self> {
         match result {
