@@ -20,7 +20,7 @@ pub(super) struct Blocks {
     busy: HashSet<Destination>,
 }
 
-/// What a destination is.
+/// Destination: an ENI, a protocol, an address and a port.
 type Destination = (u8, u8, Addr, u16);
 
 fn destination(key: &PortBlockKey) -> Destination {

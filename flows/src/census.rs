@@ -1,4 +1,4 @@
-//! What there is, counted.
+//! Counts of the entries that exist.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Census {
     }
 }
 
-/// How many entries the maps have.
+/// Number of entries in the maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Translated IPv4 flows.
@@ -71,7 +71,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// What a census found.
+    /// Entries that a census counted.
     #[must_use]
     pub fn of(census: &Census) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Used {
         }
     }
 
-    /// How full the fullest map is, from 0 to 1.
+    /// Fill level of the fullest map, from 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a level needs no more")]
     pub fn fill(&self, capacities: &Capacities) -> f64 {

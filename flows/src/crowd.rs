@@ -1,4 +1,4 @@
-//! Destinations that are short of ports, and who has most there.
+//! Destinations that are short of ports, and the endpoints that use the most there.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use datapath_common::abi::{Addr, FlowKey};
 /// The part of a destination's ports from which on half-open flows and single questions go early.
 const CROWDED: u32 = 2;
 
-/// What a destination is: an ENI, a protocol, an address and a port.
+/// Destination: an ENI, a protocol, an address and a port.
 type Destination = (u8, u8, Addr, u16);
 
 fn destination(key: &FlowKey) -> Destination {
@@ -53,12 +53,12 @@ impl Crowd {
 pub(super) struct Crowded(HashMap<Destination, Vec<u32>>);
 
 impl Crowded {
-    /// Whether the destination of a flow is one.
+    /// True if the destination of a flow is short of ports.
     pub(super) fn has(&self, key: &FlowKey) -> bool {
         !self.0.is_empty() && self.0.contains_key(&destination(key))
     }
 
-    /// Whether an endpoint has more than a fair share at the destination of a flow.
+    /// True if an endpoint has more than a fair share at the destination of a flow.
     pub(super) fn is_greedy(&self, key: &FlowKey, endpoint: u32) -> bool {
         let greedy = self.0.get(&destination(key));
         greedy.is_some_and(|greedy| greedy.contains(&endpoint))

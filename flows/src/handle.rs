@@ -1,4 +1,4 @@
-//! How the agent and the sweeper's thread speak with each other.
+//! Communication between the agent and the sweeper's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
 /// A look at the maps of flows by the sweeper's thread.
 pub type Look = Box<dyn FnOnce(&dyn Tables) + Send>;
 
-/// What can be asked of the sweeper.
+/// Request to the sweeper.
 pub(super) enum Request {
-    /// The flows that a filter takes.
+    /// The flows that match a filter.
     List(FlowFilter, Answer<NatFlows>),
-    /// Remove the flows that a filter takes.
+    /// Remove the flows that match a filter.
     Flush(FlowFilter, Answer<NatFlushed>),
     /// Statistics.
     Stats(Answer<NatStats>),
@@ -64,7 +64,7 @@ pub trait Switch: Send + Sync {
     fn set(&self, lookups: Lookups) -> Result<()>;
 }
 
-/// What the two sides share.
+/// State that the two sides share.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) around: Surroundings,
@@ -77,18 +77,18 @@ pub(super) struct State {
     has_sweeper: bool,
 }
 
-/// What is known of the masquerade policy.
+/// State of the masquerade policy.
 #[derive(Default)]
 struct Policy {
-    /// Counts its changes.
+    /// Number of its changes.
     changes: u64,
-    /// Whether the maps hold it.
+    /// True if the maps hold it.
     is_applied: bool,
-    /// Where the programs look for flows of another policy.
+    /// Extra look-ups of the programs for flows of another policy.
     lookups: Lookups,
 }
 
-/// A way to tell and ask the sweeper. Clones are of the same one.
+/// A handle to the sweeper. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Handle {
     state: Arc<(Mutex<State>, Condvar)>,
@@ -188,12 +188,12 @@ impl Handle {
         self.ask(Request::List(filter, answer));
     }
 
-    /// Has the flows removed that a filter takes.
+    /// Requests the removal of the flows that match a filter.
     pub fn flush(&self, filter: FlowFilter, answer: Answer<NatFlushed>) {
         self.ask(Request::Flush(filter, answer));
     }
 
-    /// Has the sweeper's thread look at the maps. A look that is dropped was not taken.
+    /// Requests a look at the maps by the sweeper's thread. A look that is dropped was not taken.
     pub fn look(&self, look: Look) {
         self.ask(Request::Look(look));
     }
@@ -217,13 +217,13 @@ impl Handle {
         }
     }
 
-    /// What the sweeper has found last.
+    /// The sweeper's latest report.
     #[must_use]
     pub fn report(&self) -> Report {
         lock(&self.report).clone()
     }
 
-    /// Whether the last sweep found nothing of an address that no endpoint has any more.
+    /// True if the last sweep found no entry of an address that no endpoint has any more.
     #[must_use]
     pub fn is_quiet(&self, address: IpAddr) -> bool {
         lock(&self.report).is_quiet(address)
@@ -262,7 +262,7 @@ impl Handle {
         stale.take(asked, removed, now, took);
     }
 
-    /// Has the sweeper end. What is asked from now on is not answered.
+    /// Ends the sweeper. Later requests are not answered.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state.0);
         state.stops = true;
@@ -286,7 +286,7 @@ impl Handle {
         }
     }
 
-    /// What a sweep has to know; the nudge is taken.
+    /// State of the node for a sweep, and its policy; clears the nudge.
     pub(super) fn begin(&self) -> (Surroundings, PolicyMark) {
         let mut state = lock(&self.state.0);
         state.nudged = false;

@@ -14,16 +14,15 @@ use super::tracker::StackLifetimes;
 /// after its last time.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// How long a TCP connection from the outside may be half open where room is short: whoever opens
-/// one for use acknowledges within the time that a packet takes there and back. No lifetime is
-/// shorter.
+/// Time that a TCP connection from the outside may be half open where room is short. A client that
+/// uses its connection acknowledges within one round trip. No lifetime is shorter.
 const HALF_OPEN_PRESSED: Duration = Duration::from_secs(10);
 
-/// How long a question that was answered may be idle where ports or the endpoint's quota run short. Its
-/// answer has come, and another question has another port.
+/// Idle time of an answered question where ports or the endpoint's quota run short. Its answer has
+/// come, and another question has another port.
 const QUESTION_PRESSED: Duration = Duration::from_secs(10);
 
-/// What is short for a flow.
+/// Shortages that apply to a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Short {
     /// Room: of the table, or of the endpoint's quota. Closed connections go at once.
@@ -48,20 +47,20 @@ impl From<bool> for Short {
 /// Judges flows at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge<'a> {
-    /// How long flows may be idle.
+    /// Timeouts of idle flows.
     pub lifetimes: &'a Lifetimes,
-    /// How long notes of the host's stack may be.
+    /// Timeouts of idle notes of the host's stack.
     pub stack: &'a StackLifetimes,
     /// The time, in jiffies.
     pub now: u64,
     /// Jiffies in a second.
     pub jiffies_per_second: u32,
-    /// What is short.
+    /// Shortages that apply to the flow.
     pub short: Short,
 }
 
 impl Judge<'_> {
-    /// How long ago something was, by its time in jiffies.
+    /// Time since an event, by the event's time in jiffies.
     #[must_use]
     pub fn idle(&self, last_seen: u64) -> Duration {
         let jiffies = self.now.saturating_sub(last_seen);
@@ -70,7 +69,7 @@ impl Judge<'_> {
         Duration::from_secs(jiffies / hertz) + rest
     }
 
-    /// How long a translated flow may be idle at this moment.
+    /// Timeout of a translated flow at this moment.
     #[must_use]
     pub fn lifetime(&self, key: &FlowKey, flow: &Flow) -> Duration {
         let mut lifetime = self.lifetimes.of_flow(key, flow);
@@ -88,7 +87,7 @@ impl Judge<'_> {
         self.pressed(lifetime, key.protocol, phase)
     }
 
-    /// How long a noted flow may be idle at this moment.
+    /// Timeout of a noted flow at this moment.
     #[must_use]
     pub fn note_lifetime(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Duration {
         let phase = note_phase(kind, tuple, note);
@@ -113,26 +112,26 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a translated flow has been idle for too long.
+    /// True if a translated flow has been idle for too long.
     #[must_use]
     pub fn is_over(&self, key: &FlowKey, flow: &Flow) -> bool {
         self.idle(flow.last_seen) >= self.lifetime(key, flow) + GRAIN
     }
 
-    /// Whether a noted flow has been idle for too long.
+    /// True if a noted flow has been idle for too long.
     #[must_use]
     pub fn is_note_over(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> bool {
         self.idle(note.last_seen) >= self.note_lifetime(kind, tuple, note) + GRAIN
     }
 
-    /// Whether conntrack is to be asked before a note goes that has been idle for too long.
+    /// True if an idle note may only be removed once conntrack has no entry of it.
     #[must_use]
     pub fn is_to_be_asked(&self, tuple: &PodTuple, note: &Note) -> bool {
         self.is_asked(tuple.protocol, note_phase(NoteKind::Stack, tuple, note))
     }
 
-    /// What conntrack is to be asked for before a translated flow goes that has been idle for too
-    /// long; nothing for one that the stack does not carry.
+    /// Tuple to look up in conntrack before an idle translated flow is removed; none for a flow
+    /// that the stack does not carry.
     #[must_use]
     pub fn asked_of_flow(&self, key: &FlowKey, flow: &Flow) -> Option<PodTuple> {
         let is_asked = flow.stack != 0 && self.is_asked(key.protocol, flow_phase(key, flow));
@@ -154,7 +153,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether a flow is one question and its answer.
+/// True if a flow is one question and its answer.
 fn is_question(key: &FlowKey, flow: &Flow) -> bool {
     let is_well_known = key.protocol == protocol::UDP && u16::from_be(key.remote_port) < WELL_KNOWN;
     is_well_known && flow.progress_in != 0 && flow.progress_out & MORE == 0

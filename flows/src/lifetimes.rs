@@ -1,4 +1,4 @@
-//! How long a flow may be idle.
+//! Timeouts of idle flows.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::tables::NoteKind;
 /// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
 pub(super) const WELL_KNOWN: u16 = 1024;
 
-/// How long flows may be idle.
+/// Timeouts of idle flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// TCP, both sides have spoken.
@@ -57,7 +57,7 @@ impl Default for Lifetimes {
 }
 
 impl Lifetimes {
-    /// How long a translated flow may be idle.
+    /// Timeout of a translated flow.
     #[must_use]
     pub fn of_flow(&self, key: &FlowKey, flow: &Flow) -> Duration {
         let phase = flow_phase(key, flow);
@@ -71,7 +71,7 @@ impl Lifetimes {
         }
     }
 
-    /// How long a flow from the outside may be idle.
+    /// Timeout of a flow from the outside.
     #[must_use]
     pub fn of_inbound(&self, tuple: &PodTuple, inbound: &Note) -> Duration {
         let phase = inbound_phase(tuple, inbound);
@@ -92,13 +92,13 @@ impl Lifetimes {
     }
 }
 
-/// How far a translated flow has come.
+/// Phase of a translated flow.
 #[must_use]
 pub(super) fn flow_phase(key: &FlowKey, flow: &Flow) -> Phase {
     phase(key.protocol, flow.progress_out, flow.progress_in)
 }
 
-/// How far a noted flow has come.
+/// Phase of a noted flow.
 #[must_use]
 pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &Note) -> Phase {
     match kind {
@@ -107,8 +107,8 @@ pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &Note) -> Phase
     }
 }
 
-/// How far a flow of the host's stack has come: what it shows is seen in both directions. Without
-/// connections it is established once conntrack takes it for a stream.
+/// Phase of a flow of the host's stack: its progress is seen in both directions. A flow without
+/// connections is established once conntrack treats it as a stream.
 fn stack_phase(tuple: &PodTuple, note: &Note) -> Phase {
     let (out, inward) = (note.progress_out, note.progress_in);
     if tuple.protocol == protocol::TCP {
@@ -121,8 +121,9 @@ fn stack_phase(tuple: &PodTuple, note: &Note) -> Phase {
     }
 }
 
-/// How far a flow from the outside has come. Segments with data from the outside are not looked at,
-/// so that a side speaks shows by the other one's acknowledgement; how each side ends it is known.
+/// Phase of a flow from the outside. Data segments from the outside are not inspected, so the
+/// acknowledgement of the other side shows that a side has sent data. The end of each side is
+/// recorded.
 #[must_use]
 fn inbound_phase(tuple: &PodTuple, inbound: &Note) -> Phase {
     let (out, inward) = (inbound.progress_out, inbound.progress_in);

@@ -20,7 +20,7 @@ use super::stale::Removed;
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 
-/// What the maps hold.
+/// Contents of the maps.
 #[derive(Default)]
 pub struct Maps {
     pub(super) now: u64,
@@ -32,7 +32,7 @@ pub struct Maps {
     pub inbound: BTreeMap<PodTuple, Note>,
     /// Notes of flows of the host's stack.
     pub stack: BTreeMap<PodTuple, Note>,
-    /// What conntrack has.
+    /// Entries of conntrack.
     pub(super) tracked: Vec<PodTuple>,
     /// The marks of its entries.
     pub(super) marks: Vec<u32>,
@@ -47,12 +47,12 @@ pub struct Maps {
     pub addresses: BTreeMap<Addr, AddressEntry>,
     pub(super) counters: NatCounters,
     pub(super) refused: Refused,
-    /// What the reaper was asked, with the packets that come before it looks.
+    /// Flows that were passed to the reaper, which packets refresh before it looks.
     pub(super) busy: Vec<FlowKey>,
-    /// Flows that are opened while others are looked at, too late to be seen: one at each look,
-    /// for the pod of an address.
+    /// Flows that are opened during a look, too late to be seen: one at each look, for the pod of
+    /// an address.
     pub(super) coming: Vec<(FlowKey, Addr, u32)>,
-    /// Whether the kernel refuses everything.
+    /// True if the kernel refuses everything.
     pub(super) is_broken: bool,
 }
 

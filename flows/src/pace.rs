@@ -8,7 +8,7 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 pub const SHORTEST: Duration = Duration::from_millis(500);
 /// Until a sweep behind one that wants to look again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// How often failures and the fill level are looked at between sweeps.
+/// Interval at which failures and the fill level are checked between sweeps.
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
 pub const EARLY: f64 = 0.75;
@@ -20,29 +20,29 @@ pub(super) const HALF: f64 = 0.5;
 /// sweeps.
 pub(super) const REST: u32 = 9;
 
-/// The same after a change of endpoints or policy, which is not to wait for long: a quarter of a CPU
-/// while changes do not end.
+/// Rest after a sweep if endpoints or policy have changed since, in multiples of its duration. It
+/// is short: a quarter of a CPU goes into sweeps while changes do not end.
 const REST_NUDGED: u32 = 3;
 
-/// What is known between two sweeps.
+/// State between two sweeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Watch {
-    /// How full the fullest map is, or the fullest quota of an endpoint, from 0 to 1.
+    /// Fill level of the fullest map, or of the fullest quota of an endpoint, from 0 to 1.
     pub(super) fill: f64,
-    /// Whether an allocation has failed since the last sweep.
+    /// True if an allocation has failed since the last sweep.
     pub(super) failed: bool,
-    /// Whether endpoints or policy have changed since the last sweep.
+    /// True if endpoints or policy have changed since the last sweep.
     pub(super) nudged: bool,
-    /// Whether the last sweep wants to look again.
+    /// True if the last sweep has found something to check again.
     pub(super) doubtful: bool,
     /// Time since the last sweep ended.
     pub(super) since: Duration,
-    /// How long it took.
+    /// Duration of the last sweep.
     pub(super) took: Duration,
 }
 
 impl Watch {
-    /// Whether it is time for a sweep.
+    /// True if a sweep is due.
     #[must_use]
     pub(super) fn is_due(&self) -> bool {
         if self.nudged {

@@ -1,4 +1,4 @@
-//! Which endpoints are gone, at a sweep.
+//! Endpoints that are gone, at a sweep.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,17 +9,19 @@ use datapath_common::abi::{Addr, AddressEntry};
 use super::sweep::Surroundings;
 use super::tables::Tables;
 
-/// What is known of an endpoint.
+/// State of an endpoint.
 #[derive(Clone, Copy)]
 enum Known {
     /// It is gone.
     Lost,
-    /// It is there, and its address is the ENI's with this number; the datapath may not have been told yet.
+    /// It is there, and its address belongs to the ENI with this number. The datapath may not have
+    /// its entry yet.
     There(Option<u8>),
 }
 
-/// Which endpoints are gone, and whose the addresses of the others are. Each is looked up when its first flow
-/// is met, and so after the flow was made: an endpoint that has come since is never taken for one that is gone.
+/// Endpoints that are gone, and the owner ENIs of the others' addresses. Each is looked up when its
+/// first flow is met, and so after the flow was made. A new endpoint is therefore never treated as
+/// gone.
 pub(super) struct Pods<'a, T> {
     tables: &'a T,
     endpoints: Option<&'a BTreeSet<IpAddr>>,
@@ -37,13 +39,13 @@ impl<'a, T: Tables> Pods<'a, T> {
         }
     }
 
-    /// Whether the endpoint is gone that had this address and this identity. The host's flows have
-    /// none.
+    /// True if the endpoint with this address and this identity is gone. The host's flows have no
+    /// identity.
     pub(super) fn has_lost(&mut self, pod: Addr, endpoint: u32) -> bool {
         endpoint != 0 && matches!(self.known(pod, endpoint), Known::Lost)
     }
 
-    /// The number of the ENI whose the address is of an endpoint that is there.
+    /// Number of the ENI that owns the address of an endpoint that is there.
     pub(super) fn owner(&mut self, pod: Addr, endpoint: u32) -> Option<u8> {
         match self.known(pod, endpoint) {
             Known::Lost => None,

@@ -1,4 +1,4 @@
-//! A change of our ports, as the flows meet it that there are.
+//! A change of our ports, and its effect on existing flows.
 
 use anyhow::Result;
 use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple};
@@ -7,18 +7,18 @@ use ipam::Family;
 
 use super::tables::Tables;
 
-/// What new programs make of the flows of those before.
+/// Effect of new programs on the flows of earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
     /// Flows off their first candidate port, of each of which there is a note now.
     pub moved: u64,
-    /// Flows whose port is none of ours any more: nobody looks for them when an answer comes.
+    /// Flows whose port is none of ours any more: replies to them find no flow.
     pub lost: u64,
 }
 
-/// Has programs with these ports find the flows that others have made: packets find their flow by
-/// its first candidate port, which follows from our ports, or else by a note. To be called before
-/// such programs run. `known` has all ports at which they look for flows.
+/// Prepares flows that other programs have made for programs with these ports. A packet finds its
+/// flow by the flow's first candidate port, which follows from our ports, or by a note. To be
+/// called before such programs run. `known` has all ports at which they look for flows.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -39,13 +39,13 @@ impl Pressed {
         }
     }
 
-    /// Whether one is.
+    /// True if room is short in any table.
     #[must_use]
     pub(super) fn is_any(self) -> bool {
         self != Self::default()
     }
 
-    /// Whether the table of a family's translated flows is.
+    /// True if room is short in the table of a family's translated flows.
     #[must_use]
     pub(super) fn flows(self, family: Family) -> bool {
         let [v4, v6] = self.flows;
@@ -55,7 +55,7 @@ impl Pressed {
         }
     }
 
-    /// Whether the table of a kind of notes is.
+    /// True if room is short in the table of a kind of notes.
     #[must_use]
     pub(super) fn notes(self, kind: NoteKind) -> bool {
         let [inbound, stack] = self.notes;
@@ -66,7 +66,7 @@ impl Pressed {
     }
 }
 
-/// Whether a table with so many entries has hardly any room left.
+/// True if a table with so many entries has hardly any room left.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
 pub(super) fn is_pressed(used: u64, room: u32) -> bool {

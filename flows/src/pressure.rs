@@ -1,11 +1,11 @@
-//! Where room for flows is short: what health tells of it.
+//! Shortages of room for flows, as health reports them.
 
 use std::time::Instant;
 
 use super::pressed::is_pressed;
 use super::report::{Report, Top};
 
-/// What is short, as sentences. `name` tells whose an identity is.
+/// Shortages, as sentences. `name` gives the name of an identity's owner.
 #[must_use]
 pub fn pressure(report: &Report, now: Instant, name: impl Fn(u32) -> String) -> Vec<String> {
     let mut short = Vec::new();

@@ -1,4 +1,4 @@
-//! What endpoints are said to have, held against the flows that there are.
+//! Recorded flow counts of the endpoints, compared with the flows that exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem;
@@ -13,7 +13,7 @@ use super::tables::Tables;
 /// The endpoint that is the host.
 const HOST: u32 = 0;
 
-/// What the programs were told of how much there may be.
+/// Limits on flows that the programs were loaded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Ports of translated flows.
@@ -27,7 +27,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How much of what is allowed the count of a key of `QUOTA` is, from 0 to 1.
+    /// Part of its limit that the count of a key of `QUOTA` uses, from 0 to 1.
     #[must_use]
     pub(super) fn used(&self, key: u32, flows: u32) -> f64 {
         let most = if key == HOST {
@@ -41,12 +41,12 @@ impl Limits {
     }
 }
 
-/// How many flows endpoints are said to have.
+/// Recorded flow counts, by key of `QUOTA`.
 #[derive(Debug)]
 pub(super) struct Said(HashMap<u32, u32>);
 
 impl Said {
-    /// What is said now.
+    /// Current counts.
     pub(super) fn read(tables: &impl Tables) -> Result<Self> {
         let mut said = HashMap::new();
         tables.quotas(&mut |key, flows| {
@@ -55,21 +55,21 @@ impl Said {
         Ok(Self(said))
     }
 
-    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    /// Largest part of its quota that an endpoint uses, from 0 to 1.
     pub(super) fn fullest(&self, limits: &Limits) -> f64 {
         let used = self.0.iter();
         let used = used.map(|(key, flows)| limits.used(*key, *flows));
         used.fold(0.0, f64::max)
     }
 
-    /// The keys of endpoints that have more than a part of what they may have.
+    /// The keys of endpoints that use more than a part of their quota.
     pub(super) fn above(&self, limits: &Limits, part: f64) -> HashSet<u32> {
         let used = self.0.iter();
         let above = used.filter(|(key, flows)| limits.used(**key, **flows) > part);
         above.map(|(key, _)| *key).collect()
     }
 
-    /// The endpoint that has most flows, if any has one.
+    /// The endpoint with the most flows, if any has one.
     pub(super) fn top(&self) -> Option<Top> {
         let mut flows: BTreeMap<u32, u64> = BTreeMap::new();
         for (key, count) in &self.0 {
@@ -85,16 +85,16 @@ impl Said {
     }
 }
 
-/// By how much a count is off for certain, with what was said before and after the flows were
-/// looked at. Those that came or went meanwhile may have been met or not, and everything between
-/// the two is their doing.
+/// Drift of a count that is certain, by the counts recorded before and after the flows were listed.
+/// A flow that came or went in between may or may not have been listed. Any drift between the two
+/// is therefore uncertain.
 fn drift(before: i64, after: i64, there: i64) -> i64 {
     let (least, most) = (before.min(after) - there, before.max(after) - there);
     // Nought if that is among them, or else what is nearest to it.
     0_i64.clamp(least, most)
 }
 
-/// What differed at the last sweep.
+/// Differences that the last sweep found.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     drifts: HashMap<u32, i64>,

@@ -1,17 +1,17 @@
-//! Which flows the programs have refused lately, and why.
+//! Flows that the programs have refused recently, and the reasons.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use datapath_common::outcome::DropReason;
 
-/// How long a refusal is told of.
+/// Time for which a refusal is reported.
 pub const LATELY: Duration = Duration::from_mins(5);
 
-/// Refusals within so much time are kept as one.
+/// Refusals within this time are kept as one.
 const GRAIN: Duration = Duration::from_secs(10);
 
-/// For want of what a flow is refused: ports, room of a table, or the endpoint's share of it.
+/// Reasons to refuse a flow: no port, no room in a table, or no room in the endpoint's quota.
 pub const REFUSALS: [DropReason; 6] = [
     DropReason::NoPort,
     DropReason::FlowsFull,

@@ -1,4 +1,4 @@
-//! What the sweeper says of itself between sweeps.
+//! Report of the sweeper between sweeps.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -19,35 +19,36 @@ pub struct Top {
     pub flows: u64,
 }
 
-/// What the sweeper has found last, and what it has done since the agent started.
+/// Findings of the latest sweep, and totals since the agent started.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The last sweep and when it ended; none before the first.
     pub last: Option<(Instant, Sweep)>,
     /// Room of the maps; none before the first sweep.
     pub capacities: Option<Capacities>,
-    /// How many entries the maps have by now, as far as the counters tell.
+    /// Entries that the maps have now, according to the counters.
     pub used: Used,
-    /// What translation has done.
+    /// Counters of translation.
     pub counters: NatCounters,
     /// Flows removed because they had been idle for too long.
     pub reaped: u64,
     /// Of these, those of sweeps under pressure.
     pub reaped_pressed: u64,
-    /// Flows removed because their endpoint is.
+    /// Flows removed because their endpoint is gone.
     pub gone: u64,
-    /// Flows removed because somebody asked for it.
+    /// Flows removed on request.
     pub flushed: u64,
     /// Quotas corrected.
     pub corrected: u64,
-    /// What the programs have refused lately.
+    /// Recent refusals of the programs.
     pub refusals: Refusals,
-    /// What went wrong at the last sweep.
+    /// Error of the last sweep.
     pub error: Option<String>,
 }
 
 impl Report {
-    /// Whether the last sweep found nothing of an address, and already knew that no endpoint has it.
+    /// True if the last sweep found no entry of an address, and already knew that no endpoint has
+    /// it.
     #[must_use]
     pub fn is_quiet(&self, address: IpAddr) -> bool {
         self.last.as_ref().is_some_and(|(_, sweep)| {

@@ -64,7 +64,7 @@ pub fn start<T: Tables + 'static>(
     })
 }
 
-/// What is kept of the last sweep.
+/// State that is kept of the last sweep.
 struct Last {
     ended: Instant,
     took: Duration,
@@ -74,9 +74,9 @@ struct Last {
     counters: NatCounters,
     /// Entries that it left.
     used: Used,
-    /// How much of its quota the endpoint had that had most of it.
+    /// Largest part of its quota that an endpoint used.
     fullest: f64,
-    /// Whether it wants to look again.
+    /// True if the sweep has found something to check again.
     is_doubtful: bool,
 }
 
@@ -222,7 +222,7 @@ impl<T: Tables> Runner<T> {
         Pressed::of(&used, &self.sweeper.tables.capacities())
     }
 
-    /// What is known since the last sweep; nothing before the first.
+    /// State since the last sweep; none before the first.
     fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
         let (last, used) = (self.last.as_ref()?, self.used(counters)?);
         self.handle.set_report(|report| {

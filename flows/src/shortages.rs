@@ -1,4 +1,4 @@
-//! What is short at a sweep, for each flow.
+//! Shortages at a sweep, for each flow.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use super::judge::Short;
 use super::pressed::Pressed;
 use super::tables::NoteKind;
 
-/// What is short. An endpoint that has used up its quota shortens its own flows and no others.
+/// Shortages. An endpoint that has used up its quota shortens the timeouts of its own flows alone.
 pub(super) struct Shortages {
     /// Tables.
     pub(super) tables: Pressed,
-    /// Keys of `QUOTA` that have nearly all that they may have.
+    /// Keys of `QUOTA` whose endpoints have used up nearly all of it.
     pub(super) quotas: HashSet<u32>,
-    /// Those that have more than half of it.
+    /// Keys of `QUOTA` whose endpoints have used more than half of it.
     pub(super) halves: HashSet<u32>,
     /// Destinations that are short of ports.
     pub(super) crowded: Crowded,

@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use super::pace::{AGAIN, REST};
 
-/// How long an address rests where conntrack cannot be asked. A connection that hangs lives for as long:
-/// Linux sends SYNs for 127 seconds (`tcp_syn_retries` of 6, RFC 6298), conntrack keeps `SYN_SENT` for
-/// 120.
+/// Time that an address rests where conntrack cannot be read. A connection that hangs lives for as
+/// long: Linux sends SYNs for 127 seconds (`tcp_syn_retries` of 6, RFC 6298), conntrack keeps
+/// `SYN_SENT` for 120.
 const PATIENCE: Duration = Duration::from_secs(130);
 
 /// The entries that a look at conntrack found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many entries led to each address, and one of them.
+    /// Number of entries that led to each address, and one of them.
     pub leading_to: BTreeMap<IpAddr, (usize, String)>,
-    /// True if all of conntrack was looked at.
+    /// True if all of conntrack was read.
     pub is_whole: bool,
 }
 
 /// An address that rests because entries come again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lasting {
-    /// How many looks in a row have found entries.
+    /// Number of consecutive looks that have found entries.
     pub looks: u32,
-    /// How many the last one has removed.
+    /// Number of entries that the last look has removed.
     pub entries: usize,
     /// One of them.
     pub example: String,

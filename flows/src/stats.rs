@@ -1,4 +1,4 @@
-//! What translation does, in numbers.
+//! Statistics of translation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -113,13 +113,13 @@ fn top(used: HashMap<Destination, u64>, ports: u32) -> Vec<DestinationUse> {
     used.into_iter().map(of).collect()
 }
 
-/// How much of the room is used, in percent with one digit after the point.
+/// Used part of the room, in percent with one digit after the point.
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no more")]
 fn percent(used: u64, room: u32) -> f64 {
     (used as f64 / f64::from(room.max(1)) * 1000.0).round() / 10.0
 }
 
-/// How the sweeper is.
+/// Status of the sweeper.
 #[must_use]
 pub fn status(report: &Report) -> NatStatus {
     let used = &report.used;

@@ -30,31 +30,30 @@ use super::shortages::Shortages;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 
-/// What policy says now of flows that were made under another one.
+/// Current policy, for flows that were opened under an earlier one.
 pub trait FlowPolicy: Send + Sync {
-    /// Whether packets of the pod to the remote would keep their source, were they the first of a
-    /// flow.
+    /// True if a new flow of the pod to the remote would keep its source.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
 
-    /// Number of the ENI at which the programs look for a flow of the pod first, whose address is this
-    /// ENI's.
+    /// Number of the ENI at which the programs first look for a flow of the pod. `owner` is the ENI
+    /// that has the pod's address.
     fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8;
 
-    /// Whether some pod's flows are translated to where others' keep their source: then the programs
-    /// always have to look.
+    /// True if flows of some pods are translated towards destinations where those of other pods
+    /// keep their source. The programs then always have to look.
     fn hides_pods(&self) -> bool {
         false
     }
 }
 
-/// What a sweep has to know of the node.
+/// State of the node that a sweep needs.
 #[derive(Clone, Default)]
 pub struct Surroundings {
-    /// The addresses of the endpoints that there are to be; unknown before the first pass.
+    /// The addresses of the endpoints that are to exist; unknown before the first pass.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
-    /// Policy, where it is to be asked.
+    /// Policy, if flows are to be compared with it.
     pub policy: Option<Arc<dyn FlowPolicy>>,
-    /// Numbers of ENIs that conntrack is to be asked for.
+    /// Numbers of ENIs to look for in conntrack.
     pub resting: Resting,
 }
 
@@ -81,10 +80,10 @@ impl Surroundings {
     }
 }
 
-/// What a sweep found and did.
+/// Result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sweep {
-    /// What there was, without what was over or gone.
+    /// Entries that exist, without the expired ones and those of endpoints that are gone.
     pub census: Census,
     /// Flows that were removed because they had been idle for too long.
     pub reaped: u64,
@@ -92,34 +91,34 @@ pub struct Sweep {
     pub gone: u64,
     /// Flows that policy would not translate any more.
     pub exempt: u64,
-    /// Flows of pods that the programs do not find where policy has them look first.
+    /// Flows of pods that are not where the programs look first under the current policy.
     pub elsewhere: u64,
     /// Quotas that were corrected.
     pub corrected: u64,
-    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    /// Largest part of its quota that an endpoint uses, from 0 to 1.
     pub fullest: f64,
-    /// The endpoint that has most flows.
+    /// The endpoint with the most flows.
     pub top: Option<Top>,
-    /// Whether closed connections went at once, of any endpoint.
+    /// True if closed connections of any endpoint were removed at once.
     pub is_pressed: bool,
-    /// Whether there is something that goes at the next sweep, if that finds it as it is.
+    /// True if the next sweep removes something, provided that it finds it unchanged.
     pub is_doubtful: bool,
-    /// Addresses of endpoints that are gone and of which there was something still.
+    /// Addresses of endpoints that are gone but still had entries.
     pub lost: BTreeSet<IpAddr>,
     /// The ENIs that flows and notes name.
     pub enis: BTreeSet<EniNumber>,
     /// Resting numbers that no entry of conntrack carries in its mark.
     pub unmarked: BTreeSet<EniNumber>,
-    /// The addresses of the endpoints that there were to be.
+    /// The addresses of the endpoints that were to exist.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
-    /// Why conntrack could not be asked.
+    /// Error of the look-up in conntrack.
     pub error: Option<String>,
-    /// How long it took.
+    /// Duration of the sweep.
     pub took: Duration,
 }
 
 impl Sweep {
-    /// Counts a flow that policy would not make, or not so.
+    /// Counts a flow that the current policy would not open, or not by this ENI.
     fn count_by_policy<T: Tables>(
         &mut self,
         around: &Surroundings,
@@ -149,13 +148,13 @@ impl Sweep {
 pub struct Sweeper<T> {
     /// The maps.
     pub tables: T,
-    /// How long flows may be idle.
+    /// Timeouts of idle flows.
     pub lifetimes: Lifetimes,
-    /// How much there may be.
+    /// Limits on the number of flows.
     pub limits: Limits,
-    /// What conntrack knows.
+    /// Access to conntrack.
     pub tracker: Box<dyn Tracker>,
-    /// How long notes of the host's stack may be idle, as of the last sweep.
+    /// Timeouts of notes of the host's stack, as of the last sweep.
     stack: StackLifetimes,
     quotas: Quotas,
     moves: Moves,
@@ -364,8 +363,8 @@ impl<T: Tables> Sweeper<T> {
         Ok(ends)
     }
 
-    /// Has conntrack say which flows are over that it is asked for. Where it cannot be asked, they
-    /// stay.
+    /// Adds the flows that are not in conntrack any more to those that are over. Flows stay where
+    /// conntrack cannot be read.
     fn ask<I>(&mut self, mut ends: Ends<I>, sweep: &mut Sweep) -> Ends<I> {
         for (tuple, item) in ends.asked.drain(..) {
             match self.tracker.has(&tuple) {
@@ -380,7 +379,7 @@ impl<T: Tables> Sweeper<T> {
     }
 }
 
-/// What a look at the translated flows fills.
+/// Targets of a look at the translated flows.
 struct Seen<'a> {
     sweep: &'a mut Sweep,
     blocks: &'a mut Blocks,
@@ -388,7 +387,7 @@ struct Seen<'a> {
     there: &'a mut HashMap<u32, u32>,
 }
 
-/// What goes.
+/// Entries to remove.
 struct Ends<I> {
     /// Idle for too long.
     over: Vec<I>,

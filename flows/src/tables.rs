@@ -1,4 +1,4 @@
-//! What the sweeper reads and writes, so that it can be tested without a kernel.
+//! Tables that the sweeper reads and writes, so that it can be tested without a kernel.
 
 use anyhow::Result;
 use api::types::FlowKind;
@@ -55,7 +55,7 @@ impl NoteKind {
     }
 }
 
-/// What translation has done since the map was made, summed over the CPUs.
+/// Counters of translation since the map was made, summed over the CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatCounters {
     v4: [u64; NatStat::ALL.len()],
@@ -106,7 +106,7 @@ pub trait Tables: Send {
     /// Room of the maps.
     fn capacities(&self) -> Capacities;
 
-    /// What translation has done.
+    /// Counters of translation.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -190,13 +190,13 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn quotas(&self, show: &mut dyn FnMut(u32, u32)) -> Result<()>;
 
-    /// How many flows a key of `QUOTA` is said to have.
+    /// Recorded number of flows of a key of `QUOTA`.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn quota(&self, key: u32) -> Result<u32>;
 
-    /// Takes `drift` off what an endpoint is said to have.
+    /// Subtracts `drift` from the recorded count of an endpoint.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -208,25 +208,25 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn remove_quota(&self, endpoint: u32) -> Result<()>;
 
-    /// What the datapath knows of an address of this node.
+    /// Entry of an address of this node in the datapath.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn address(&self, address: Addr) -> Result<Option<AddressEntry>>;
 
-    /// What the datapath knows of an ENI.
+    /// Entry of an ENI in the datapath.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn eni(&self, number: u8) -> Result<Option<EniEntry>>;
 
-    /// Hands translated flows to the reaper; how many it removed.
+    /// Passes translated flows to the reaper. Returns the number that it removed.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn reap_flows(&self, flows: &[ReapFlow]) -> Result<u64>;
 
-    /// Hands notes of a kind to the reaper; how many it removed.
+    /// Passes notes of a kind to the reaper. Returns the number that it removed.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,6 +1,6 @@
-//! What conntrack knows of the flows of the host's stack. Notes of them live at least as long as its
-//! entries: an answer that goes past the stack while conntrack has the connection is not translated
-//! back.
+//! Conntrack's view of the flows of the host's stack. Notes of such flows live at least as long as
+//! conntrack's entries: a reply that bypasses the stack while conntrack has the connection is not
+//! translated back.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use super::stale::Removed;
 
 /// Conntrack.
 pub trait Tracker: Send + Sync {
-    /// How long notes may be idle, by how long its entries may be now.
+    /// Timeouts of notes, which follow conntrack's current timeouts.
     fn lifetimes(&mut self) -> StackLifetimes;
 
-    /// Whether it has an entry with this tuple, in either direction.
+    /// True if conntrack has an entry with this tuple, in either direction.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -27,18 +27,16 @@ pub trait Tracker: Send + Sync {
 
     /// True if an entry carries a mark.
     ///
-    /// # Errors
-    /// When it cannot be known.
+    /// When conntrack cannot be read.
     fn has_mark(&mut self, mark: Mark) -> Result<bool>;
 
     /// Removes the entries that lead packets to addresses whose pods are gone.
     ///
-    /// # Errors
-    /// When it cannot be asked.
+    /// When conntrack cannot be read.
     fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed>;
 }
 
-/// How long notes of the host's stack may be idle.
+/// Timeouts of notes of the host's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackLifetimes {
     /// TCP while it opens.

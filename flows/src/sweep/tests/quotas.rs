@@ -1,4 +1,4 @@
-//! What endpoints are said to have, held against what sweeps find.
+//! Recorded flow counts of endpoints, compared with the flows that sweeps find.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn flows_that_outlive_a_sweep_by_a_packet_count() {
     assert_eq!(sweeper.tables.maps().quotas[&ENDPOINT], 1);
 }
 
-/// What is off is found all the same, whichever way.
+/// A drift in either direction is still found.
 #[test]
 fn flows_that_come_during_a_sweep_are_no_difference() {
     for off in [0_i64, 20, -20] {
@@ -132,7 +132,7 @@ fn the_fullest_quota_is_told() {
     );
 }
 
-/// What counts an endpoint that is there stays: it may open a flow at this very moment.
+/// The counters of an endpoint that exists stay: it may open a flow at this very moment.
 #[test]
 fn counts_go_with_their_endpoint() {
     let mut sweeper = sweeper();
