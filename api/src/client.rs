@@ -24,16 +24,16 @@ use crate::ids::Owner;
 use crate::types::OwnedObject;
 use crate::{ApiError, ErrorBody};
 
-/// The time limit of an answer to a query.
+/// Time limit for the answer to a read.
 const FOR_READS: Duration = Duration::from_secs(3);
-/// The time limit of a change: longer than the agent needs to answer that it is busy.
+/// Time limit for a change: longer than the agent takes to answer that it is busy.
 const FOR_CHANGES: Duration = Duration::from_secs(35);
-/// The time between attempts to connect while the agent's queue of connections is full.
+/// Interval between attempts to connect while the agent's queue of connections is full.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Largest answer that is read, in bytes: some thousand times what a full node has to say.
+/// Largest answer that is read, in bytes: some thousand times the answer of a full node.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is no agent at the socket.
@@ -55,7 +55,7 @@ pub enum ClientError {
     Silent {
         /// The socket.
         socket: PathBuf,
-        /// The time that the client waited.
+        /// Time that the client waited.
         after: Duration,
         /// The process, if it can be seen.
         listener: Option<Listener>,
@@ -153,7 +153,7 @@ impl Client {
         self.read("enis").await
     }
 
-    /// Our objects in the kernel, each with its state.
+    /// Lists our objects in the kernel, compared with the desired ones.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -186,7 +186,7 @@ impl Client {
         self.read("pools").await
     }
 
-    /// The owners of addresses.
+    /// Lists the addresses and their owners.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -202,7 +202,7 @@ impl Client {
         self.read("metrics").await
     }
 
-    /// The inputs of the masquerade decision.
+    /// Reads the inputs of the masquerade decision.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -210,7 +210,7 @@ impl Client {
         self.read("masquerade").await
     }
 
-    /// The fate of a pod's packet, by the live maps.
+    /// Traces a pod's packet through the live maps.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -248,7 +248,7 @@ impl Client {
             .await
     }
 
-    /// Statistics of translation.
+    /// Reads statistics of translation.
     ///
     /// # Errors
     /// See [`ClientError`].

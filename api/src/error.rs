@@ -1,10 +1,10 @@
-//! The interface's answer to a request that it does not carry out.
+//! Errors of the interface.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of the error, for programs. The names are stable.
+/// Error code, for programs. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
@@ -66,7 +66,8 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// True if the same request may succeed later, as far as the code alone tells.
+    /// True if the same request can succeed later without a change to it, where only the code is
+    /// known.
     #[must_use]
     pub fn is_temporary(self) -> bool {
         match self {
@@ -104,14 +105,14 @@ impl ErrorCode {
 /// An error as the interface answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiError {
-    /// The kind of the error, for programs.
+    /// Error code, for programs.
     pub code: ErrorCode,
-    /// The message for people: the value, and what is allowed.
+    /// Error text, for people: the value, and the expected ones.
     pub message: String,
-    /// The field of the request that is to blame.
+    /// The field of the request that caused the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// True if the same request may succeed later.
+    /// True if a later retry can succeed.
     #[serde(default)]
     pub retry: bool,
 }
@@ -127,13 +128,13 @@ impl ApiError {
         }
     }
 
-    /// The error with a known value of `retry`.
+    /// This error, marked as one that a later retry can cure, or not.
     #[must_use]
     pub fn temporary(self, retry: bool) -> Self {
         Self { retry, ..self }
     }
 
-    /// The error with the field that is to blame.
+    /// This error, with the field that caused it.
     #[must_use]
     pub fn at(self, field: impl Into<String>) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Which network namespace one is, whatever path leads to it.
+//! Identity of a network namespace, whatever path leads to it.
 
 use serde::{Deserialize, Serialize};
 
-/// The identity of a network namespace within a boot.
+/// Identity of a network namespace within a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NetnsId {
@@ -14,7 +14,7 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// True if it is another one for certain.
+    /// True if the two are certainly different namespaces.
     #[must_use]
     pub fn is_other_than(self, other: Self) -> bool {
         match (self.cookie, other.cookie) {

@@ -1,4 +1,4 @@
-//! The owner of an endpoint, and the names of its devices, which follow from it.
+//! Owner of an endpoint, and the names of its devices that follow from the owner.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,15 +23,15 @@ pub struct EndpointId(u64);
 pub struct ParseEndpointIdError(String);
 
 impl EndpointId {
-    /// Prefix of the names of host-side devices.
+    /// Prefix of every host-side device's name.
     pub const DEVICE_PREFIX: &'static str = "tow";
     const BITS: u32 = 48;
 
-    /// The container of an owner of which only the id is known. No container is called so: its id
-    /// begins with a letter or a digit.
+    /// Placeholder for the container of an owner of whom only the id is known. No container has
+    /// this id: a container's id begins with a letter or a digit.
     const UNKNOWN: &'static str = "?";
 
-    /// The owner of an endpoint of whom nothing but the id is known.
+    /// The owner of an endpoint of whom only the id is known.
     #[must_use]
     pub fn unknown_owner(self) -> Owner {
         Owner {

@@ -21,7 +21,7 @@ use crate::ids::PodRef;
     expecting = "an object with owner"
 )]
 pub struct AskAddresses {
-    /// Their future owner.
+    /// Owner of the addresses.
     pub owner: Owner,
     /// Which ones; without any, the agent chooses.
     #[serde(
@@ -48,11 +48,11 @@ pub struct AskAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Leased {
-    /// Their owner.
+    /// Owner of the addresses.
     pub owner: Owner,
     /// The addresses.
     pub addresses: Vec<LeasedAddress>,
-    /// In how many seconds they are taken back unless they are claimed; absent where they are
+    /// Seconds until the addresses are taken back unless they are claimed; absent if they are
     /// claimed already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_seconds: Option<u64>,
@@ -66,7 +66,7 @@ pub struct LeasedAddress {
     pub address: IpAddr,
     /// The pool that it is of.
     pub pool: String,
-    /// True if packets from it leave the VPC with their own source.
+    /// True if packets from the address keep their source when they leave the VPC.
     pub skip_masquerade: bool,
     /// The ENI that owns it; absent of an address of a plain pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct LeasedAddress {
 pub struct Addresses {
     /// The leases.
     pub leases: Vec<LeaseStatus>,
-    /// The addresses that cool down.
+    /// Addresses in cooldown.
     pub cooling: Vec<CoolingStatus>,
 }
 
@@ -99,58 +99,58 @@ pub struct Addresses {
 pub struct LeaseStatus {
     /// The address.
     pub address: IpAddr,
-    /// Its owner.
+    /// Owner of the address.
     pub owner: Owner,
-    /// The pool that it was given from; absent where that is not known.
+    /// The pool that it was allocated from; absent if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The pool by whose masquerade policy it leaves.
+    /// The pool whose masquerade policy applies to the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The block that it was given from.
+    /// The block that it was allocated from.
     pub block: IpNet,
-    /// The owner's use of it.
+    /// Use of the address by its owner.
     pub state: LeaseState,
     /// True if its block is gone: no ENI delivers it any more.
     pub orphan: bool,
-    /// In how many seconds it is taken back, where nobody has claimed it.
+    /// Seconds until it is taken back, if it is not claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_seconds: Option<u64>,
-    /// The pod, where whoever asked has said it.
+    /// The pod, if the request named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
 }
 
-/// The use of a lease by its owner.
+/// Use of a leased address by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeaseState {
-    /// An endpoint of ours has it.
+    /// An endpoint of ours uses it.
     Endpoint,
-    /// An endpoint of ours has it whose record is lost.
+    /// An endpoint of ours uses it, whose record is lost.
     Orphaned,
     /// Its owner has claimed it, and has no endpoint of ours.
     Claimed,
-    /// Nobody has claimed it yet.
+    /// It is not claimed yet.
     Unclaimed,
-    /// The agent itself has it (`agent-addresses.ingress`).
+    /// The agent itself uses it (`agent-addresses.ingress`).
     Agent,
 }
 
-/// One address that is kept back after its release.
+/// One address in cooldown after its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CoolingStatus {
     /// The address.
     pub address: IpAddr,
-    /// The pool that it was given from; absent where that is not known.
+    /// The pool that it was allocated from; absent if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// For how many seconds more at least.
+    /// Seconds that the cooldown lasts at least.
     pub seconds: u64,
-    /// True if flows of its last owner were still there at the last look.
+    /// True if flows of its last owner were found at the latest look.
     pub flows: bool,
-    /// Connection tracking's entries that lead to it again after they were removed, if there are any.
+    /// Conntrack entries that lead to the address again after they were removed, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries: Option<String>,
 }
@@ -159,7 +159,7 @@ pub struct CoolingStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolStatus {
-    /// The pool; absent of blocks whose pool cannot be told.
+    /// The pool; absent for blocks whose pool is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// The family.
@@ -179,7 +179,7 @@ pub struct PoolStatus {
     pub unavailable: u64,
     /// Addresses that are never given.
     pub excluded: u64,
-    /// Number of addresses that the node wants in all.
+    /// Total number of addresses that the node requests.
     pub requested: u64,
     /// The blocks.
     pub blocks: Vec<BlockView>,
@@ -211,29 +211,29 @@ impl fmt::Display for AllocationMode {
     }
 }
 
-/// The state of allocation: part of `GET /v1/status`.
+/// State of allocation: part of `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AllocationStatus {
     /// True if the agent allocates addresses (`ipam.enabled`).
     pub enabled: bool,
-    /// Where the node's addresses come from.
+    /// Source of the node's addresses.
     #[serde(default)]
     pub mode: AllocationMode,
-    /// The events that the first address waits for.
+    /// Conditions that block the first allocation.
     pub waiting: Vec<String>,
     /// The pools, without their blocks.
     pub pools: Vec<PoolStatus>,
-    /// Demand that nobody has answered for two minutes.
+    /// Demand that has been unmet for two minutes.
     #[serde(default)]
     pub unanswered: Vec<UnansweredStatus>,
     /// Leases whose blocks are gone.
     pub orphans: Vec<LeaseStatus>,
-    /// Contradictions in the node's documents.
+    /// Inconsistencies.
     pub problems: Vec<String>,
 }
 
-/// More is asked for of a pool than the node has been given, and nothing more comes.
+/// Demand for a pool that exceeds what the node was given, and that is not met any further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct UnansweredStatus {
@@ -241,11 +241,11 @@ pub struct UnansweredStatus {
     pub pool: String,
     /// The family.
     pub family: Family,
-    /// Number of requested addresses in all.
+    /// Total number of requested addresses.
     pub wanted: u64,
-    /// Number of addresses that the node has.
+    /// Number of addresses that the node was given.
     pub given: u64,
-    /// For how long nothing has come, in seconds.
+    /// Time without a new address, in seconds.
     pub seconds: u64,
 }
 

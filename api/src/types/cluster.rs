@@ -1,9 +1,9 @@
-//! The state of the node's cluster.
+//! Relation of the node to its cluster.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// The state of the node's cluster.
+/// Relation of the node to its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClusterStatus {

@@ -20,7 +20,7 @@ use crate::types::Readiness;
     expecting = "an object with owner and netns"
 )]
 pub struct AddEndpoint {
-    /// Its owner.
+    /// Owner of the endpoint.
     pub owner: Owner,
     /// The pod's network namespace, as an absolute path.
     pub netns: PathBuf,
@@ -109,7 +109,8 @@ pub struct Allocation {
     /// The pool by whose masquerade policy it leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// True if packets from it leave the VPC with their own source; absent while that is not known.
+    /// True if packets from the address keep their source when they leave the VPC; absent while
+    /// that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_masquerade: Option<bool>,
 }
@@ -118,7 +119,7 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Attachment {
-    /// Its owner.
+    /// Owner of the endpoint.
     pub owner: Owner,
     /// The pod's network namespace.
     pub netns: PathBuf,
@@ -151,18 +152,18 @@ pub struct AddressStatus {
     pub policy: Option<String>,
 }
 
-/// The state of an endpoint by a fresh look at the kernel: the answer to `GET
-/// /v1/endpoints/{container-id}/{interface}`.
+/// State of an endpoint in the kernel, freshly read: the answer to
+/// `GET /v1/endpoints/{container-id}/{interface}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EndpointCheck {
-    /// The endpoint as it was made.
+    /// Attachment that the endpoint was made as.
     pub attachment: Attachment,
-    /// The differences from the desired state; nothing was repaired.
+    /// Differences from the desired state; nothing was repaired.
     pub problems: Vec<String>,
 }
 
-/// Which attachments a container runtime knows: body of `POST /v1/endpoints/gc`.
+/// Attachments that a container runtime knows: body of `POST /v1/endpoints/gc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     rename_all = "kebab-case",
@@ -170,13 +171,13 @@ pub struct EndpointCheck {
     expecting = "an object with network and valid"
 )]
 pub struct Collect {
-    /// Name of the CNI network; others' endpoints and addresses are left alone.
+    /// Name of the CNI network; endpoints and addresses of other networks are left alone.
     pub network: String,
-    /// The owners that live.
+    /// The owners that are alive.
     pub valid: Vec<Owner>,
 }
 
-/// The result of a garbage collection.
+/// Result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Collected {
@@ -184,7 +185,8 @@ pub struct Collected {
     pub removed: Vec<Owner>,
     /// Owners that were kept though the runtime does not know them.
     pub kept: Vec<Kept>,
-    /// The agent's own, which no runtime knows: whoever gives addresses has to leave theirs alone.
+    /// Owners of the agent's own addresses, which no runtime knows. An IPAM plugin has to leave
+    /// these addresses alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent: Vec<Owner>,
 }
@@ -195,7 +197,7 @@ pub struct Collected {
 pub struct Kept {
     /// The owner.
     pub owner: Owner,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
@@ -203,7 +205,7 @@ pub struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EndpointStatus {
-    /// Its owner.
+    /// Owner of the endpoint.
     pub owner: Owner,
     /// The pod's network namespace.
     pub netns: PathBuf,
@@ -223,6 +225,6 @@ pub struct EndpointStatus {
     /// namespace is empty where it was not found.
     #[serde(default)]
     pub orphaned: bool,
-    /// Its readiness.
+    /// Readiness of the endpoint.
     pub readiness: Readiness,
 }

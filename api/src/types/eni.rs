@@ -38,12 +38,12 @@ pub struct EniStatus {
     /// Number of its routing table; none where nothing is set up for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// The blocks that the VPC delivers to it for pods.
+    /// Blocks that the VPC delivers to it for pods.
     pub blocks: Vec<IpNet>,
     /// Endpoint addresses that it owns.
     pub addresses_in_use: usize,
-    /// Its readiness.
+    /// Readiness of the ENI.
     pub readiness: Readiness,
-    /// Notes on it that do no harm.
+    /// Harmless notes.
     pub notes: Vec<String>,
 }

@@ -22,17 +22,17 @@ pub enum Verdict {
     Dropped,
 }
 
-/// The fate of a packet, and the reasons.
+/// Fate of a packet, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Explanation {
-    /// The steps of the decision, in the programs' order, each with its finding.
+    /// Look-ups in the programs' order, and their results.
     pub steps: Vec<Step>,
     /// The fate of the packet.
     pub verdict: Verdict,
-    /// Why: `exempt-vpc`, `exempt-native`, `exempt-masq-agent`, `exempt-link-local`, `skip-pool`,
-    /// `off`, `translated`, `inbound`, `stack`, `stack-flow`, `local` or `host`; for a dropped packet
-    /// the reason's name.
+    /// Reason: `exempt-vpc`, `exempt-native`, `exempt-masq-agent`, `exempt-link-local`,
+    /// `skip-pool`, `off`, `translated`, `inbound`, `stack`, `stack-flow`, `local` or `host`; for a
+    /// dropped packet the drop reason's name.
     pub why: String,
     /// The ENI by which it leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,13 +43,13 @@ pub struct Explanation {
     /// The port that the outside sees, where the flow is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Its fate after the host's stack, which all packets of the pod take, unless the host's rules
-    /// drop or change it.
+    /// Fate of the packet after the host's stack, which all packets of the pod take, unless the
+    /// host's rules drop or change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Onward>,
 }
 
-/// The fate of a packet that the host's stack sends on; the fields are those of [`Explanation`].
+/// Fate of a packet that the host's stack sends on; the fields are those of [`Explanation`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Onward {

@@ -7,6 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct MissingFeature {
     /// Its name.
     pub name: String,
-    /// The effect of the lack.
+    /// Consequence of the lack.
     pub consequence: String,
 }

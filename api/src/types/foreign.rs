@@ -11,9 +11,9 @@ pub struct ForeignProgram {
     pub ifindex: u32,
     /// Which packets it sees.
     pub direction: Direction,
-    /// Its mechanism.
+    /// Mechanism of its attachment.
     pub mechanism: Mechanism,
-    /// Its kind: `bpf`, or the kind of another filter, such as `flower`.
+    /// Kind of the program: `bpf`, or the kind of another filter, such as `flower`.
     pub kind: String,
     /// Its name, where it has one.
     pub name: Option<String>,
@@ -37,17 +37,17 @@ pub enum Position {
     Alone,
 }
 
-/// The mechanism by which programs are attached.
+/// Mechanism by which programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mechanism {
-    /// Pinned TCX links, behind all other programs.
+    /// Pinned TCX links, after all other programs.
     Tcx,
     /// Filters of a clsact qdisc.
     Clsact,
 }
 
-/// Which way packets go through a hook.
+/// Direction of packets through a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {

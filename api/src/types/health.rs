@@ -1,14 +1,14 @@
-//! The agent's health, and the reasons.
+//! Health of the agent as a whole, and the reasons.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The agent's health, in one word.
+/// Health of the agent, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthState {
-    /// Everything is as it should be.
+    /// Everything is in the desired state.
     Ready,
     /// It works, but something needs a look.
     Degraded,
@@ -26,11 +26,11 @@ impl fmt::Display for HealthState {
     }
 }
 
-/// The agent's health, and the reasons.
+/// Health of the agent, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// In one word.
     pub state: HealthState,
-    /// The reasons for another state than ready; empty when it is ready.
+    /// Problems that block readiness or need attention; empty when the agent is ready.
     pub reasons: Vec<String>,
 }

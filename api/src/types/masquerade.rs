@@ -1,4 +1,4 @@
-//! The masquerade policy, and its reasons.
+//! Masquerade policy, and the reasons for it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::ids::EniNumber;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// The inputs of the decision: the answer to `GET /v1/masquerade`.
+/// Inputs of the masquerade decision: the answer to `GET /v1/masquerade`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MasqueradeStatus {
@@ -15,21 +15,21 @@ pub struct MasqueradeStatus {
     pub ipv4: bool,
     /// True if IPv6 is masqueraded.
     pub ipv6: bool,
-    /// By which ENI masqueraded packets leave.
+    /// Policy for the ENI by which masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// Treatment of packets to the instance metadata service: `primary`, `own`, `block` or `stack`.
+    /// Policy for packets to the instance metadata service: `primary`, `own`, `block` or `stack`.
     pub metadata: String,
     /// True if only the pool `default` is masqueraded.
     pub only_default_pool: bool,
-    /// The pool documents, where the configuration names any.
+    /// The pool documents, if the configuration names any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_documents: Option<FileStatus>,
-    /// The ip-masq-agent file, where it is used.
+    /// The ip-masq-agent file, if it is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_masq_agent: Option<FileStatus>,
-    /// Notes that do no harm.
+    /// Harmless notes.
     pub notes: Vec<String>,
-    /// The policy of its addresses.
+    /// The resulting policy.
     #[serde(flatten)]
     pub view: MasqueradeView,
 }
@@ -40,14 +40,14 @@ pub struct MasqueradeStatus {
 pub struct FileStatus {
     /// Where it is.
     pub path: PathBuf,
-    /// Number of times that good content was read since the start.
+    /// Number of times that valid content was read since the start.
     pub generation: u64,
-    /// Its present error; the last good content stays in force.
+    /// Current error; the last valid content stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// By which ENI masqueraded packets leave.
+/// Policy for the ENI by which masqueraded packets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExternalPolicy {
@@ -72,15 +72,15 @@ impl ExternalPolicy {
     }
 }
 
-/// The policy for the addresses of a pool, and the reason.
+/// Policy for the addresses of a pool, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolPolicy {
-    /// True if packets from it keep their source.
+    /// True if packets from the pool keep their source.
     pub skip_masquerade: bool,
-    /// Why.
+    /// Reason.
     pub why: String,
-    /// Where the pool's document stands, if it has one.
+    /// Location of the pool's document, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
@@ -118,10 +118,10 @@ pub struct ExemptCidr {
 pub struct PoolView {
     /// Its name.
     pub name: String,
-    /// Its policy; none while that is not known: then each address keeps its former one.
+    /// Policy of the pool; none while it is unknown. Each address then keeps its former policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PoolPolicy>,
-    /// The CIDRs of it that the node document allocates to this node.
+    /// The pool's CIDRs that the node document allocates to this node.
     pub cidrs: Vec<IpNet>,
 }
 

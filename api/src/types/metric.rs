@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metric {
     /// The program that counts.
     pub program: String,
-    /// The outcome of the packets: the name of a verdict or of a drop reason.
+    /// Outcome of the packets: the name of a verdict or of a drop reason.
     pub outcome: String,
     /// True if they were dropped.
     pub drop: bool,
@@ -16,6 +16,6 @@ pub struct Metric {
     pub packets: u64,
     /// Bytes, Ethernet headers included.
     pub bytes: u64,
-    /// The meaning of the outcome.
+    /// Meaning of the outcome.
     pub meaning: String,
 }

@@ -1,4 +1,4 @@
-//! The messages of the socket. Field names are in kebab case, as in the node document.
+//! Types that go over the socket. Field names are in kebab case, as in the node document.
 
 mod address;
 mod cluster;

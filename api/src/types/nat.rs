@@ -13,18 +13,18 @@ pub struct FlowFilter {
     /// The inside address: a pod's, or for the host's flows the translation address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<IpAddr>,
-    /// Its remote address.
+    /// Remote address of the flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<IpAddr>,
     /// The protocol: `tcp`, `udp`, `icmp`, `icmpv6`, `sctp` or a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// True if all flows are meant, which a flush has to say.
+    /// True if all flows are selected; a flush without a filter requires it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }
 
-/// The kind of a flow.
+/// Kind of a flow, by its owner and path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowKind {
@@ -63,7 +63,7 @@ impl FlowKind {
 pub struct NatFlows {
     /// The flows, no more than [`Self::MAX`].
     pub flows: Vec<NatFlow>,
-    /// Their number.
+    /// Total number of flows.
     pub total: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct NatFlow {
     pub family: String,
     /// The protocol's name, or its number.
     pub protocol: String,
-    /// Its owner.
+    /// Kind of the flow.
     pub kind: FlowKind,
     /// The inside address.
     pub pod: IpAddr,
@@ -96,19 +96,19 @@ pub struct NatFlow {
     /// The port that the outside sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translated_port: Option<u16>,
-    /// Its remote address.
+    /// Remote address.
     pub remote: IpAddr,
     /// The remote's port; 0 for an ICMP query.
     pub remote_port: u16,
-    /// Its phase: `opening`, `established`, `closing` or `closed`.
+    /// Phase of the flow: `opening`, `established`, `closing` or `closed`.
     pub phase: String,
-    /// Since when it has been idle, in seconds; one second exact.
+    /// Idle time in seconds, exact to one second.
     pub idle_seconds: u64,
-    /// When it is removed if it stays idle, in seconds.
+    /// Seconds until the flow is removed if it stays idle.
     pub expires_seconds: u64,
 }
 
-/// The result of a flush.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatFlushed {
@@ -174,11 +174,11 @@ pub struct Tries {
 pub struct FlowCount {
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Their owner.
+    /// Kind of the flows.
     pub kind: FlowKind,
-    /// Their phase.
+    /// Phase of the flows.
     pub phase: String,
-    /// Their number.
+    /// Number of flows.
     pub flows: u64,
 }
 
@@ -200,11 +200,11 @@ pub struct DestinationUse {
     pub percent: f64,
 }
 
-/// The state of the sweeper of translated flows.
+/// Status of the sweeper of translated flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NatStatus {
-    /// The maps and how full they are.
+    /// The maps and their fill levels.
     pub maps: Vec<MapUse>,
     /// Flows removed because they had been idle for too long.
     pub reclaimed: u64,
@@ -219,12 +219,12 @@ pub struct NatStatus {
     /// The last sweep; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sweep: Option<LastSweep>,
-    /// The last error.
+    /// The latest error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The use of a map.
+/// Fill level of a map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MapUse {
@@ -242,7 +242,7 @@ pub struct MapUse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LastSweep {
-    /// Seconds since its end.
+    /// Time since it ended, in seconds.
     pub seconds_ago: u64,
     /// Its duration, in milliseconds.
     pub took_ms: u64,

@@ -30,7 +30,7 @@ pub enum ObjectKind {
     NetfilterTable,
 }
 
-/// The state of an object as against the desired one.
+/// State of an object, compared with the desired one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectState {
@@ -45,12 +45,12 @@ pub enum ObjectState {
 /// One object of ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OwnedObject {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// The object, in the words that `ip rule` and `ip route` use.
     pub object: String,
-    /// Its scope: `node`, `eni 1`, `endpoint 0123456789ab`.
+    /// Scope of the object: `node`, `eni 1`, `endpoint 0123456789ab`.
     pub scope: String,
-    /// Its state as against the desired one.
+    /// State of the object, compared with the desired one.
     pub state: ObjectState,
 }

@@ -17,19 +17,19 @@ use crate::types::{ForeignProgram, MissingFeature};
 pub struct Status {
     /// The agent's version.
     pub version: String,
-    /// Seconds since its start.
+    /// Uptime, in seconds.
     pub uptime_seconds: u64,
-    /// Its health.
+    /// Health of the agent.
     pub health: Health,
     /// The node document.
     pub document: DocumentStatus,
-    /// Settings of the agent that users may not have meant.
+    /// Settings that may have an unintended effect.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Notes on masquerade; the whole of it is `GET /v1/masquerade`.
+    /// Notes on masquerade; `GET /v1/masquerade` has all of it.
     #[serde(default)]
     pub masquerade_notes: Vec<String>,
-    /// The state of allocation; the whole of it is `GET /v1/pools` and `GET /v1/addresses`.
+    /// Allocation of addresses; `GET /v1/pools` and `GET /v1/addresses` have all of it.
     #[serde(default)]
     pub allocation: AllocationStatus,
     /// The ENIs.
@@ -38,7 +38,7 @@ pub struct Status {
     pub endpoints: usize,
     /// Of these, the ones that do not work: owner and reason.
     pub endpoints_not_ready: BTreeMap<String, String>,
-    /// Notes on endpoints that work: owner and note.
+    /// Notes on endpoints that work, by owner.
     #[serde(default)]
     pub endpoint_notes: BTreeMap<String, String>,
     /// The eBPF side.
@@ -48,22 +48,22 @@ pub struct Status {
     /// Flows of the host's service NAT.
     #[serde(default)]
     pub service_nat: ServiceNatStatus,
-    /// Configuration that network managers left on ENIs. Shown, never touched; none of it makes the
+    /// Leftovers of network managers on ENIs. They are shown, never changed. None of them makes the
     /// node less ready by itself.
     #[serde(default)]
     pub traces: Vec<Trace>,
-    /// Rules of netfilter that packets of the direct path do not meet, though they name pods, their
-    /// devices or the metadata service, or clamp the MSS; each with the remedy.
+    /// Rules of netfilter that packets of the direct path bypass, though they name pods, their
+    /// devices or the metadata service, or clamp the MSS. Each comes with the remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bypassed_rules: Vec<String>,
-    /// Leftovers of other CNIs. Shown, never touched.
+    /// Leftovers of other CNIs. They are shown, never changed.
     pub leftovers: Vec<String>,
-    /// The state of the cluster, if the node is in one.
+    /// Relation of the node to its cluster, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
     /// Sysctls that concern us.
     pub sysctls: Vec<SysctlStatus>,
-    /// The repairs since the agent's start.
+    /// Repairs since the agent started.
     pub repairs: Repairs,
     /// Records of endpoints that could not be read, and where they are now.
     pub corrupt_records: Vec<PathBuf>,
@@ -78,14 +78,15 @@ pub struct DocumentStatus {
     /// Name of the node, once a good document was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Number of good documents that were read since the start.
+    /// Number of valid documents that were read since the start.
     pub generation: u64,
-    /// The error of the newest one; the last good one stays in force.
+    /// Error of the newest document; the last valid one stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Fields of it that are not followed, and why.
+    /// Fields of the document that are ignored, and the reasons.
     pub notes: Vec<String>,
-    /// The refused parts, while the rest is in force: the field, its value, the allowed ones.
+    /// Refused entries of the document, while the rest applies: the field, its value, and what is
+    /// expected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
 }
@@ -97,34 +98,35 @@ pub struct DatapathStatus {
     /// The way that pod traffic takes (`datapath.path`).
     #[serde(default)]
     pub path: PathMode,
-    /// The kernel's features, by name.
+    /// Features that the kernel has, by name.
     pub features: BTreeMap<String, Value>,
-    /// The features that it lacks, each with its effect.
+    /// Features that the kernel lacks and we use, with the consequence.
     #[serde(default)]
     pub missing_features: Vec<MissingFeature>,
-    /// Programs of others on our hooks.
+    /// Foreign programs on our hooks.
     pub foreign_programs: Vec<ForeignProgram>,
 }
 
-/// The recording of flows of the host's service NAT, so that both directions take its stack.
+/// Tracking of the host's service NAT. The datapath notes its flows, so that both directions take
+/// the host's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ServiceNatStatus {
     /// The setting.
     pub mode: ServiceNat,
-    /// True if flows are recorded.
+    /// True if flows are noted.
     pub notes: bool,
-    /// The findings of service NAT, if the setting is `auto`.
+    /// Evidence of service NAT, if the setting makes the agent look for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
     /// Number of flows that are cut off because none is noted: NAT has changed their addresses, a pod is in
     /// them, and connection tracking has seen no answer. Nothing where they are noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
-    /// The effect of a missing setting.
+    /// Features that do not work because of a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// The last error.
+    /// The latest error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -137,12 +139,12 @@ pub struct SysctlStatus {
     pub name: String,
     /// The value that takes effect.
     pub effective: String,
-    /// The effect of the value, if it has one.
+    /// Effect of the value, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
-/// The repairs since the agent's start.
+/// Repairs since the agent started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Repairs {
@@ -150,43 +152,43 @@ pub struct Repairs {
     pub total: u64,
     /// By the kind of object.
     pub by_kind: BTreeMap<ObjectKind, u64>,
-    /// Objects that somebody else changes again and again.
+    /// Objects that another controller changes repeatedly.
     pub wars: Vec<RepairWar>,
 }
 
-/// An object that somebody else keeps changing back.
+/// An object that another controller keeps changing back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairWar {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// The object, in words.
     pub object: String,
     /// Repairs of it within the last minute.
     pub count: usize,
-    /// The other owner, as far as it can be guessed, and the remedy.
+    /// The possible other owner, and the remedy.
     pub hint: String,
 }
 
-/// Which way pod traffic takes.
+/// Path of pod traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMode {
-    /// Past the host's stack wherever that is not needed.
+    /// Bypasses the host's stack wherever possible.
     #[default]
     Direct,
     /// Through the host's stack, both ways, so that netfilter sees all of it.
     Stack,
 }
 
-/// The setting of the host's service NAT.
+/// Expectation of service NAT on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceNat {
-    /// On as soon as rules for it are seen, and until the agent ends.
+    /// Expected as soon as such rules are seen, until the agent ends.
     #[default]
     Auto,
-    /// The host does service NAT.
+    /// Expected.
     On,
-    /// The host does none.
+    /// Not expected.
     Off,
 }

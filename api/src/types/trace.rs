@@ -1,10 +1,10 @@
-//! Configuration that network managers leave on ENIs.
+//! Leftovers of network managers on ENIs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::EniNumber;
 
-/// The kind of trace.
+/// Kind of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceKind {
@@ -27,7 +27,7 @@ pub enum TraceKind {
 }
 
 impl TraceKind {
-    /// Its effect, and the remedy.
+    /// Effect of the trace, and the remedy.
     #[must_use]
     pub fn hint(self) -> &'static str {
         match self {
@@ -66,13 +66,14 @@ pub struct Trace {
     pub eni: EniNumber,
     /// The device that it is on.
     pub device: String,
-    /// The kind of trace.
+    /// Kind of the trace.
     pub kind: TraceKind,
     /// The object, in the words that `ip` uses.
     pub object: String,
-    /// The maker of a route or rule, as the kernel knows it: `dhcp`, `ra`, `kernel`, `static` …
+    /// Origin of a route or rule, by the kernel's name of its protocol: `dhcp`, `ra`, `kernel`,
+    /// `static` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Its effect, and the remedy.
+    /// Effect of the trace, and the remedy.
     pub hint: String,
 }
