@@ -27,7 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Connection {
     /// The client. It does not retry: the caller decides when to ask again.
     pub client: Client,
-    /// The way in which followed objects come.
+    /// Initial lists of followed objects.
     pub lists: Lists,
     /// The server, for records of what it answered.
     pub server: Server,
@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Connection {
-    /// The settings of all watches.
+    /// Configuration of every watch.
     #[must_use]
     pub fn watching(&self) -> watcher::Config {
         watcher::Config::default().timeout(self.watch)
@@ -75,7 +75,7 @@ pub async fn within<T>(
     timeout(limit, request).await.map_err(late)?
 }
 
-/// The address of an API server, and the credentials for it.
+/// Address of an API server, and the credentials for it.
 #[derive(Debug)]
 pub struct Access {
     config: Config,

@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::client::PATIENCE;
 use super::{cause, objects};
 
-/// Capacity of the queue of events; later ones are dropped.
+/// Number of occurrences that may wait to be counted; later ones are dropped.
 const QUEUE: usize = 256;
 /// Most characters of a message (`NoteLengthLimit` of the newer events' API).
 const MESSAGE_MAX: usize = 1024;
-/// Most characters of an object's name in the event's, which may have 253.
+/// Most characters of an object's name in the event's name, which may have 253.
 const NAME_MAX: usize = 230;
 
 /// Something that has happened to an object.

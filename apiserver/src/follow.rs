@@ -14,13 +14,13 @@ use super::lists::Lists;
 use super::retry::Retry;
 use super::{client, objects};
 
-/// The time until the next look for a resource that the API server does not have.
+/// Interval at which a missing resource is looked for again.
 pub const LOOK_FOR: Duration = Duration::from_secs(30);
 
 /// Namespace, empty where there is none, and name.
 pub type Key = (String, String);
 
-/// Why there is nothing newer than what was told last.
+/// Reason why there is nothing newer than the last state.
 #[derive(Debug)]
 pub enum Trouble {
     /// The API server has no such resource, in none of its versions.
@@ -33,19 +33,20 @@ pub enum Trouble {
 pub struct Resource {
     /// Its versions, the newest first: the first that the API server has counts.
     pub versions: Vec<Api<DynamicObject>>,
-    /// The way in which its objects come.
+    /// Initial lists of its objects.
     pub lists: Lists,
-    /// Which of its objects.
+    /// Selection of its objects.
     pub config: watcher::Config,
-    /// The time until the next look where the API server does not have the resource.
+    /// Interval at which it is looked for again while the API server has none of its versions.
     pub absent: Duration,
-    /// The delay of removals of objects. A resource that is removed loses its objects first.
+    /// Time for which removals of objects are held back. When a resource is removed, its objects
+    /// are removed first.
     pub settle: Duration,
 }
 
 impl Resource {
-    /// Follows it, and tells what is kept of its objects whenever that may have changed. Ends when
-    /// `tell` says that nobody listens any more.
+    /// Follows the resource, and reports the kept objects whenever they may have changed. Ends when
+    /// `tell` returns that no receiver is left.
     pub async fn follow<T>(
         self,
         keep: impl Fn(&Value) -> T,

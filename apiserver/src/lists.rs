@@ -1,5 +1,6 @@
-//! The first objects of a watch, before their changes. Where the API server can, the watch itself
-//! streams them, so that it builds no list for each node. Elsewhere they are listed.
+//! Initial lists of followed objects, before their changes. If the API server supports it, the
+//! watch itself streams them, so that it builds no list for each node. Without that support they
+//! are listed.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::cause;
 
-/// The time that a stream may take to bring all objects. A server that does not know of such
-/// streams begins a plain watch, and never says that all have come.
+/// The time that a stream may take to deliver all objects. A server that does not support such
+/// streams begins a plain watch, and never reports that all are delivered.
 const BOUND: Duration = Duration::from_secs(30);
-/// By which a request is for a stream.
+/// Parameter of a request for a stream.
 const STREAMED: &str = "sendInitialEvents";
 
-/// The way in which objects come, the same for all that a connection follows. A server that does
-/// not stream is found out once.
+/// Way to get initial lists, shared by all watches of a connection. A server without streams is
+/// detected once.
 #[derive(Clone)]
 pub struct Lists {
     are_streamed: Arc<AtomicBool>,

@@ -1,13 +1,13 @@
-//! The wait before the next request to the API server.
+//! Wait before the next request to the API server.
 
 use std::error::Error;
 use std::time::Duration;
 
-/// The wait behind the first failure; each further one in a row doubles it.
+/// The wait after the first failure; each further one in a row doubles it.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
 const LONGEST: Duration = Duration::from_mins(1);
-/// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
+/// The longest wait that a server may impose. The API server asks for seconds, and a wrong number
 /// must not keep the node from its documents.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::agent::wire::Pod;
 use crate::failure::{Code, Failure};
 
-/// The parts of `CNI_ARGS` that the plugin uses.
+/// Fields of `CNI_ARGS` that the plugin uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// The pod, as Kubernetes' runtimes name it.

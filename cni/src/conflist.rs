@@ -7,11 +7,11 @@ use crate::environment::Command;
 use crate::failure::{Code, Failure};
 use crate::spec::SpecVersion;
 
-/// Checks a list that has our plugin in it, as each call of the plugin would check it; what it says to
-/// our plugin, for its first version.
+/// Checks a list that contains our plugin, as each call of the plugin would check it. Returns the
+/// list's configuration for our plugin in its first version.
 ///
 /// # Errors
-/// With the first fault of the list.
+/// With the first error in the list.
 pub fn check(text: &[u8]) -> Result<Config, Failure> {
     let list: Value = serde_json::from_slice(text)
         .map_err(|error| Failure::new(Code::Decode, "no JSON").with_details(error.to_string()))?;
@@ -72,7 +72,7 @@ fn versions(list: &Value) -> Result<Vec<SpecVersion>, Failure> {
     Ok(versions)
 }
 
-/// The standard input of a plugin: its own object with the list's name.
+/// Configuration that a plugin gets on standard input: its own object with the list's name.
 fn of_plugin(list: &Value, plugin: &Value) -> Value {
     let mut config = plugin.clone();
     if let (Value::Object(config), Some(name)) = (&mut config, list.get("name")) {

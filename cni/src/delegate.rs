@@ -21,7 +21,7 @@ pub struct Delegate {
     path: PathBuf,
 }
 
-/// The output of a plugin that fails.
+/// Error that a plugin prints when it fails.
 #[derive(Debug, Deserialize)]
 struct Printed {
     code: u32,

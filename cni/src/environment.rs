@@ -1,4 +1,4 @@
-//! The runtime's environment variables.
+//! Environment variables that the runtime sets.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use crate::failure::{Code, Failure};
 use crate::owner::Owner;
 
-/// The command of the runtime.
+/// Command of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Attach a container.
     Add,
-    /// Take an attachment away.
+    /// Remove an attachment.
     Del,
-    /// Look whether an attachment is as it should be.
+    /// Check that an attachment is in the desired state.
     Check,
-    /// Tell whether containers can be attached.
+    /// Report if containers can be attached.
     Status,
     /// Remove attachments that the runtime does not know.
     Gc,
-    /// Tell the versions of the specification.
+    /// List the supported versions of the specification.
     Version,
 }
 
@@ -74,7 +74,7 @@ impl Variables for OwnEnvironment {
 /// A container's interface, as ADD, DEL and CHECK name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The owner of the attachment.
+    /// Owner of the attachment.
     pub owner: Owner,
     /// The network namespace.
     pub netns: Option<PathBuf>,

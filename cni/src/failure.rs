@@ -1,4 +1,4 @@
-//! Failures of a call of the plugin: the specification's codes, and ours.
+//! Failures of the plugin: the specification's codes, and ours.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum Code {
     Agent,
     /// A delegated IPAM plugin could not be run, or its answer was not understood.
     Delegate,
-    /// The code of a delegated plugin.
+    /// Code that a delegated plugin returned.
     Other(u32),
 }
 
@@ -90,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// The failure with details.
+    /// This failure with details.
     #[must_use]
     pub fn with_details(self, details: impl Into<String>) -> Self {
         Self {

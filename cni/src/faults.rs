@@ -1,30 +1,29 @@
-//! Named points at which a test can have the plugin killed, as the agent's are
-//! (`agent/src/faults.rs`).
+//! Named points at which a test can kill the plugin, like the agent's (`agent/src/faults.rs`).
 //!
 //! With the feature `fault-points`, `TOWPATH_CNI_FAULT=<point>[:<n>]` makes the process send itself
-//! SIGKILL when it reaches the point for the n-th time (the first, when nothing is said). Without
-//! the feature nothing of this is compiled.
+//! SIGKILL when it reaches the point for the n-th time (by default the first). Without the feature
+//! none of this is compiled.
 
 use std::fmt;
 
-/// The request to the agent.
+/// Kind of a request to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Something new: the endpoint of ADD, the lease of the IPAM plugin's.
+    /// A request for a new object: the endpoint of ADD, or the lease of the IPAM plugin's ADD.
     Add,
     /// The claim of a lease.
     Claim,
-    /// Removal by DEL.
+    /// The removal by DEL.
     Del,
-    /// Removal by a DEL that was queued.
+    /// The removal by a queued DEL.
     Queued,
-    /// Removal by GC.
+    /// The removal by GC.
     Collect,
-    /// Nothing changes by it: no point.
+    /// A request that changes nothing: no point.
     Look,
 }
 
-/// The progress of a request.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Before the connection.

@@ -1,4 +1,4 @@
-//! Locks between calls (flock): they go with whoever has them.
+//! Locks between calls (flock): the kernel releases them when their process ends.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use crate::failure::{Code, Failure};
 use crate::owner::Owner;
 
-/// The time between tries of a lock that another process has.
+/// Interval between attempts at a lock that another call holds.
 const RETRY: Duration = Duration::from_millis(5);
 /// Folder of the locks of owners, in the state folder.
 const FOLDER: &str = "delegated";
-/// Number of digits of an owner's id that choose its lock: there are few files, and none has to go.
+/// Number of digits of an owner's id that choose its lock: there are few files, and none has to be
+/// removed.
 const DIGITS: usize = 2;
 
 /// A lock that was asked for.
@@ -21,13 +22,13 @@ const DIGITS: usize = 2;
 pub(crate) enum Locked {
     /// It is ours until this is dropped.
     Ours(File),
-    /// Somebody else has it, and it is not needed.
+    /// Another call holds it, and it is not needed.
     NotNeeded,
-    /// Somebody else has had it for too long.
+    /// Another call has held it for too long.
     TooLong,
 }
 
-/// Locks a file. Waits while somebody else has it and it is needed.
+/// Locks a file. Waits while another call holds the lock and it is needed.
 ///
 /// # Errors
 /// When the file cannot be opened or locked.
@@ -56,8 +57,8 @@ pub(crate) fn lock(
     }
 }
 
-/// Serialises calls for an owner that go to a delegated plugin, while the returned file lives: a
-/// later call sees the objects of the earlier one. Calls for other owners may have to wait too.
+/// Serializes an owner's calls to a delegated plugin, until the returned file is dropped: the
+/// second call sees the result of the first. Calls for other owners may have to wait too.
 ///
 /// # Errors
 /// When the lock cannot be had.

@@ -1,4 +1,4 @@
-//! The owner of an attachment.
+//! Owner of an attachment.
 
 use std::fmt;
 

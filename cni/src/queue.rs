@@ -1,10 +1,10 @@
-//! DELs that came while no agent answered: one file each, carried out later by the agent or by the
-//! plugin.
+//! DELs that arrived while no agent answered: one file each, carried out later by the agent or by
+//! the plugin.
 //!
-//! Whoever carries entries out holds an exclusive lock on `.lock` in the folder, from before it
-//! looks until the last entry is removed, and removes an entry only after the agent's answer.
-//! Otherwise it could carry out a DEL that somebody else has carried out already, and take away
-//! what a new ADD of the same owner has made since.
+//! The process that carries out entries holds an exclusive lock on `.lock` in the folder, while it
+//! reads the folder and until the last entry is removed. It removes an entry only after the agent's
+//! answer. Without the lock, two processes could carry out one DEL, and the second would remove the
+//! endpoint of a new ADD of the owner.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -26,15 +26,15 @@ const VERSION: u32 = 1;
 pub const FOLDER: &str = "pending-deletes";
 const LOCK: &str = ".lock";
 const SUFFIX: &str = ".json";
-/// Suffix of the name of an entry that cannot be read.
+/// Suffix of an unreadable entry's name.
 const CORRUPT_SUFFIX: &str = ".corrupt";
 /// Prefix of a temporary file's name.
 const TEMPORARY_PREFIX: &str = ".new-";
-/// Most entries of others that one call carries out: it is a pod's start that waits for it.
+/// Most entries of other owners that one call carries out: the start of a pod waits for it.
 const MOST: usize = 16;
-/// The time that one call may be busy with others' entries.
+/// The time that one call may spend on the entries of other owners.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// When a temporary file is a leftover: writing one takes milliseconds.
+/// Age from which on a temporary file is a leftover: writing one takes milliseconds.
 const LEFTOVER_AGE: Duration = Duration::from_mins(1);
 
 /// The folder.

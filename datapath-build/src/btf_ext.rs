@@ -1,4 +1,4 @@
-//! BTF about instructions: of which function they are, and from which line of the source.
+//! BTF about instructions: the function and the source line of each.
 
 use anyhow::{Context as _, Result, ensure};
 use object::Endianness;
@@ -14,7 +14,7 @@ const LINES_LENGTH: usize = 20;
 const TYPES: usize = 24;
 const TYPES_LENGTH: usize = 28;
 
-/// The same section with nothing in it but functions.
+/// Reduces a section to its functions.
 ///
 /// # Errors
 /// When it is cut short, does not begin with functions, or has relocations by types.

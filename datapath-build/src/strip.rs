@@ -6,18 +6,18 @@ use object::elf::SHT_STRTAB;
 
 use crate::btf_ext;
 
-/// How the names of DWARF's sections begin, and of their relocations.
+/// Prefixes of the names of DWARF's sections and of their relocations.
 const DEBUG: [&[u8]; 2] = [b".debug_", b".rel.debug_"];
 /// BTF about instructions, and its relocations.
 const ABOUT_INSTRUCTIONS: &[u8] = b".BTF.ext";
 const RELOCATIONS: &[u8] = b".rel.BTF.ext";
 
-/// Whether an object says from which line of the source each instruction comes.
+/// Line information in an object: the source line of each instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// It does: the verifier's log and profiles show them.
+    /// It is kept: the verifier's log and profiles show the lines.
     Kept,
-    /// It does not.
+    /// It is removed.
     Forgotten,
 }
 

@@ -45,7 +45,7 @@ pub enum FaultKind {
     Garbage,
 }
 
-/// How an answer is delivered.
+/// Delivery of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
     /// At once.

@@ -1,4 +1,4 @@
-//! How a cloud behaves: delays, lag, budgets.
+//! Behaviour of a cloud: delays, lag, budgets.
 
 use std::collections::BTreeMap;
 

@@ -13,11 +13,11 @@ use crate::settings::Settings;
 /// Tags of an object.
 pub type Tags = BTreeMap<String, String>;
 
-/// What exists when a cloud begins.
+/// Initial state of a cloud.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct World {
-    /// How the cloud behaves.
+    /// Behaviour of the cloud.
     pub settings: Settings,
     /// The VPCs.
     pub vpcs: Vec<Vpc>,
@@ -31,7 +31,7 @@ pub struct World {
     pub instances: Vec<Instance>,
     /// Elastic IP addresses.
     pub addresses: Vec<Elastic>,
-    /// Who may call, by access key.
+    /// Callers with rights, by access key.
     pub principals: BTreeMap<String, Principal>,
     /// Faults that wait for their calls.
     pub faults: Vec<Fault>,

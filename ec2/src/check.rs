@@ -29,7 +29,7 @@ pub struct Right {
     pub verdict: Verdict,
 }
 
-/// Has EC2 judge every read and the given steps, one after another.
+/// Asks EC2 for its verdict on every read and on the given steps, one after another.
 pub async fn check(ec2: &dyn Ec2, steps: &[Step]) -> Vec<Right> {
     let mut rights = Vec::new();
     for what in reads() {

@@ -35,10 +35,10 @@ pub trait Ec2: Send + Sync {
     /// Reads a page. A query of any number of names is split into pages as EC2 takes them.
     fn read<'a>(&'a self, query: &'a Query) -> Call<'a, Result<Page, Failure>>;
 
-    /// Has EC2 judge a step without carrying it out.
+    /// Asks EC2 for its verdict on a step, without carrying the step out.
     fn try_step<'a>(&'a self, step: &'a Step) -> Call<'a, Verdict>;
 
-    /// Has EC2 judge a read without carrying it out.
+    /// Asks EC2 for its verdict on a read, without carrying the read out.
     fn try_read<'a>(&'a self, what: &'a What) -> Call<'a, Verdict>;
 
     /// The calls that were made.

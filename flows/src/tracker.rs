@@ -27,11 +27,13 @@ pub trait Tracker: Send + Sync {
 
     /// True if an entry carries a mark.
     ///
+    /// # Errors
     /// When conntrack cannot be read.
     fn has_mark(&mut self, mark: Mark) -> Result<bool>;
 
     /// Removes the entries that lead packets to addresses whose pods are gone.
     ///
+    /// # Errors
     /// When conntrack cannot be read.
     fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed>;
 }

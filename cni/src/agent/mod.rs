@@ -50,7 +50,7 @@ impl Agent {
         Self { socket, patience }
     }
 
-    /// The agent with at most this time limit.
+    /// This agent with at most this patience.
     #[must_use]
     pub fn hurried(&self, patience: Duration) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Agent {
         self.call("GET", "addresses", None, Exchange::Look)
     }
 
-    /// Asks if pods can be added.
+    /// Checks that pods can be added.
     ///
     /// # Errors
     /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].

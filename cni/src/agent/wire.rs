@@ -1,9 +1,9 @@
-//! The messages of the agent's socket that the plugin needs.
+//! Messages on the agent's socket, as far as the plugin needs them.
 //!
-//! The agent's own types are in `api/src/types`; these are apart so that the plugin does not
-//! carry the agent's libraries, and so that it ignores what a later agent adds. Recorded requests
-//! and answers (`cni/tests/transcripts`) hold both to one contract. An optional field is sent only
-//! when it says something: the agent refuses fields that it does not know.
+//! The agent's own types are in `api/src/types`. These are separate, so that the plugin does not
+//! link the agent's libraries, and so that it ignores the additions of a later agent. Recorded
+//! requests and answers (`cni/tests/transcripts`) hold both to one contract. An optional field is
+//! sent only when it has a value: the agent refuses unknown fields.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -86,7 +86,7 @@ pub struct Wanted {
 /// The body of `PUT /v1/endpoints` and, without `netns`, of `PUT /v1/addresses`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request<'a> {
-    /// Its owner.
+    /// Owner of the endpoint or lease.
     pub owner: &'a Owner,
     /// The pod's network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +170,7 @@ pub struct Leases {
 /// A lease in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Lease {
-    /// Its owner.
+    /// Owner of the lease.
     pub owner: Owner,
     /// The address.
     pub address: IpAddr,
@@ -188,11 +188,11 @@ pub struct Collect<'a> {
 /// Of the answer to `GET /v1/status`, what tells whether an agent without `GET /v1/ready` is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Status {
-    /// Its health.
+    /// Health of the agent.
     pub health: Health,
 }
 
-/// The agent's health.
+/// Health of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Health {
     /// `ready`, `degraded` or `not-ready`.

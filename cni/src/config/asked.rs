@@ -1,4 +1,4 @@
-//! The parameters of ADD.
+//! Request of an ADD.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,13 +19,13 @@ pub struct Asked {
     pub pools: BTreeMap<Family, String>,
     /// Addresses that the runtime asks for.
     pub addresses: Vec<IpAddr>,
-    /// The gateways that the IPAM plugin names.
+    /// Gateways that the IPAM plugin names.
     pub gateways: Gateways,
     /// Handed on to the container as it is.
     pub dns: Value,
 }
 
-/// The gateways that the IPAM plugin names.
+/// Gateways that the IPAM plugin names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateways {
     /// Those that the configuration names, in place of the VPC's router.
@@ -83,7 +83,8 @@ impl Asked {
     }
 }
 
-/// Fields of other plugins that are the agent's matter here: none may seem to have an effect.
+/// Refuses settings that other plugins obey and ours leaves to the agent, so that they do not seem
+/// to be obeyed.
 fn refuse_unsupported(all: &Fields<'_>) -> Result<(), Failure> {
     let fields = [
         ("mtu", "the agent's configuration decides the MTU"),

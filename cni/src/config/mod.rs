@@ -41,7 +41,7 @@ pub enum Role {
     Ipam,
 }
 
-/// The source of addresses.
+/// Source of the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ipam {
     /// The agent.
@@ -65,11 +65,11 @@ pub struct Config {
     pub timeout: Duration,
     /// Where each call is noted.
     pub log_file: Option<PathBuf>,
-    /// The source of addresses.
+    /// Source of the addresses.
     pub ipam: Ipam,
-    /// The parameters of ADD.
+    /// Request of an ADD.
     pub asked: Asked,
-    /// The result of the chain so far (ADD), or at its end (CHECK, DEL).
+    /// Result of the chain so far (ADD), or of the whole chain (CHECK, DEL).
     pub previous: Option<PreviousResult>,
     /// The owners that the runtime knows, for GC.
     pub valid: Option<Vec<Owner>>,

@@ -1,4 +1,4 @@
-//! Reading of configurations.
+//! Parsing of configurations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -104,9 +104,9 @@ fn delegated_addresses<V: Variables>(
     Ok(Some(result))
 }
 
-/// Makes the delegated plugin delete the rest of a failed ADD, unless the owner has an endpoint or
-/// may have one: the address would be given to another container. That rest goes with the DEL that
-/// follows a failed ADD.
+/// Makes the delegated plugin delete the addresses that a failed ADD may have left. It does not if
+/// the owner has an endpoint, or may have one: the address would be given to another container. The
+/// DEL that follows a failed ADD removes the rest.
 fn undo<V: Variables>(call: &Call<'_, V>, target: &Target, delegate: &Delegate) {
     match call.agent.inspect(&target.owner) {
         Err(CallError::Refused(refusal)) if refusal.code == "unknown-endpoint" => {
@@ -171,7 +171,7 @@ fn differences(
     problems
 }
 
-/// Differences between the addresses that a container was given and those that it has.
+/// Describes the difference between the addresses that a container was given and those that it has.
 pub(super) fn address_differences(
     expected: &BTreeSet<IpAddr>,
     has: &BTreeSet<IpAddr>,

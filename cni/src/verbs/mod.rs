@@ -1,4 +1,4 @@
-//! The action of each command.
+//! Actions of the commands.
 
 mod interface;
 mod ipam;
@@ -92,13 +92,13 @@ impl<V: Variables> Call<'_, V> {
         }
     }
 
-    /// Serialises calls for an owner that go to a delegated plugin.
+    /// Serializes an owner's calls to a delegated plugin.
     fn take_turn(&self, owner: &Owner) -> Result<File, Failure> {
         take_turn(&self.config.state_dir, owner, self.config.timeout)
     }
 
-    /// Which addresses are asked for: `runtimeConfig` before `args` before `CNI_ARGS`, as the
-    /// reference plugin `static` has it, and these before pools.
+    /// The requested addresses: `runtimeConfig` before `args` before `CNI_ARGS`, in the order of
+    /// the reference plugin `static`, and these before pools.
     fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
         let asked = &self.config.asked;
         let addresses = if asked.addresses.is_empty() {
@@ -211,7 +211,7 @@ fn namespace(target: &Target) -> Result<&Path, Failure> {
     })
 }
 
-/// The result that CHECK compares with.
+/// Previous result that CHECK compares with.
 fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> {
     config.previous.as_ref().ok_or_else(|| {
         let message = "prevResult is missing: CHECK compares with it";
@@ -219,7 +219,7 @@ fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> 
     })
 }
 
-/// The findings of CHECK.
+/// Result of CHECK.
 fn verdict(problems: &[String]) -> Result<(), Failure> {
     if problems.is_empty() {
         return Ok(());

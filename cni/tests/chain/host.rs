@@ -171,7 +171,7 @@ impl Host {
         self.plugin_at("eth0", kind, command, config)
     }
 
-    /// The same for another interface.
+    /// Calls a plugin for an interface: its printed result, and true if it succeeded.
     pub(crate) fn plugin_at(
         &self,
         interface: &str,

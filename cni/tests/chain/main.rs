@@ -18,7 +18,7 @@ use host::{CONTAINER, Host, REFERENCE_PLUGINS};
 /// The versions that Debian's plugins speak too.
 const VERSIONS: [&str; 3] = ["0.3.1", "0.4.0", "1.0.0"];
 
-/// What our plugin prints and what the agent had answered, as the transcripts have it.
+/// Printed result of our plugin and answers of the agent, from the transcripts.
 fn transcript(name: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let text = fs::read(folder.join(format!("{name}.json"))).unwrap();

@@ -1,4 +1,4 @@
-//! What comes in is odd; what goes out beside the result.
+//! Unusual input, and output beyond the result.
 
 use std::fs;
 

@@ -21,7 +21,7 @@ fn points() -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What owners have, as the agent would know it.
+/// Endpoints and leases of the owners, as the agent would have them.
 #[derive(Clone, Default)]
 struct Held(Arc<Mutex<BTreeSet<String>>>);
 

@@ -213,7 +213,7 @@ fn an_add_waits_for_who_is_carrying_out_its_del() {
     assert!(world.queued().is_empty());
 }
 
-/// What is new for a container would be taken away by the DEL that is still queued.
+/// The queued DEL would remove the objects of a new ADD for its container.
 #[test]
 fn an_add_fails_while_its_del_cannot_be_carried_out() {
     let world = World::new();

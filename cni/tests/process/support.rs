@@ -25,12 +25,12 @@ pub(crate) struct Request {
     pub(crate) body: Option<Value>,
 }
 
-/// What the played agent does with a request.
+/// Response of the simulated agent to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// Status and body.
     Json(u16, Value),
-    /// The connection is closed without a word.
+    /// The connection is closed without an answer.
     Close,
     /// Nothing, until the other side goes.
     Hang,
@@ -89,7 +89,7 @@ impl Agent {
     }
 }
 
-/// What an agent answers for which everything works.
+/// Answer of an agent for which every request succeeds.
 pub(crate) fn willing(request: &Request) -> Answer {
     let body = request.body.as_ref();
     let addresses = body.and_then(|body| body.get("addresses")?.as_array());
@@ -344,7 +344,7 @@ impl<'a> Call<'a> {
 }
 
 impl Outcome {
-    /// What a success has printed.
+    /// Printed result of a successful call.
     pub(crate) fn success(self) -> Value {
         assert_eq!(self.code, Some(0), "{}", self.printed);
         self.printed

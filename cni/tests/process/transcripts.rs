@@ -12,7 +12,7 @@ use crate::support::{Agent, Answer, Call, Request, World};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Transcript {
-    /// What it shows.
+    /// Description of the transcript.
     #[serde(rename = "about")]
     _about: String,
     call: Recorded,

@@ -1,4 +1,4 @@
-//! What must hold whatever was called.
+//! Invariants after any call.
 
 use std::collections::BTreeSet;
 

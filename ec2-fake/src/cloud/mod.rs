@@ -55,7 +55,7 @@ pub struct Logged {
 pub struct Reply {
     /// The answer or the error.
     pub outcome: Result<Answer>,
-    /// How the answer is delivered.
+    /// Delivery of the answer.
     pub delivery: Delivery,
 }
 
@@ -232,7 +232,7 @@ impl Cloud {
         format!("{prefix}-{:017x}", self.counter)
     }
 
-    /// How long versions are kept for reads.
+    /// Time for which versions are kept for reads.
     fn kept(&self) -> SignedDuration {
         let listing = self.settings.lag_listing.longest();
         listing.max(self.settings.lag_by_id.longest())
