@@ -75,13 +75,13 @@ pub(super) struct EniSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IpamSpec {
-    /// Number of addresses of the default pool that the node keeps in store.
+    /// Number of spare addresses of the default pool that the node keeps.
     #[serde(rename = "pre-allocate", deserialize_with = "nullable")]
     pub(super) pre_allocate: i64,
     /// The flat pool that agents before Cilium 1.20 read: address to ENI.
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: BTreeMap<String, PoolEntry>,
-    /// The IPv6 pool.
+    /// The flat IPv6 pool, as `pool`.
     #[serde(rename = "ipv6-pool", deserialize_with = "nullable")]
     pub(super) ipv6_pool: BTreeMap<String, PoolEntry>,
     #[serde(deserialize_with = "nullable")]
@@ -237,16 +237,16 @@ pub(super) struct Entries(pub(super) Vec<(String, Entry)>);
 /// An entry of the ENIs.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// The readable part of it.
+    /// The readable part of the entry.
     pub(super) eni: Eni,
     /// The fields that are not of their type, by their paths within the entry.
     pub(super) wrong: Vec<Problem>,
-    /// The unreadable elements of its lists.
+    /// The elements of its lists that are not of their type, by their paths.
     pub(super) elements: Vec<Problem>,
 }
 
 impl Entry {
-    /// One of which nothing can be read.
+    /// An entry of which nothing can be read.
     pub(super) fn unreadable(path: String, message: String) -> Self {
         Self {
             wrong: vec![Problem { path, message }],

@@ -21,8 +21,8 @@ pub use self::problem::DocumentError;
 ///
 /// `mark` bounds the ENI numbers: a packet's mark has to carry them.
 ///
-/// A bad entry costs only itself: it is not ready or not given, and is listed in `refused` with the
-/// field's path, its value, and the allowed ones.
+/// An error in an entry costs that entry alone: it is not ready or not given. It is listed in
+/// `refused` with the field's path, its value, and what is expected.
 ///
 /// # Errors
 /// When the text is no object of the kind, or a part that holds all ENIs is not of its type.

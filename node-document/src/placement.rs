@@ -10,13 +10,13 @@ use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 use loader::intent::{Eni, Node, OtherEni};
 
-/// The inputs of placing ENIs besides the document.
+/// Conditions of the placement of ENIs, beside the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     /// The highest number.
-    pub highest: u8,
-    /// Index of the device with each MAC; `None` where nobody has looked.
-    pub devices: Option<BTreeMap<MacAddr, u32>>,
+    pub(crate) highest: u8,
+    /// Index of the device with each MAC; `None` before the devices are read.
+    pub(crate) devices: Option<BTreeMap<MacAddr, u32>>,
     /// The numbers that ENIs have by now, by id.
     pub known: BTreeMap<String, EniNumber>,
     /// Numbers that something still carries, though no ENI has them.
@@ -44,8 +44,8 @@ impl Around {
         self.devices.is_some() && self.ifindex(eni).is_none()
     }
 
-    /// The precedence of ENIs in conflict: one that has its number already, then the lower index of
-    /// a device.
+    /// Precedence among ENIs that conflict: first the one that has its number already, then the one
+    /// with the lower device index.
     fn rank<'a>(&self, eni: &'a Eni) -> (bool, bool, Option<u32>, u32, &'a str) {
         let is_new = !self.known.contains_key(&eni.id);
         let ifindex = self.ifindex(eni);
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// The inputs of placing where these ENIs have devices.
+    /// Conditions of a placement in which these ENIs have devices.
     fn around(devices: &[(u8, u32)]) -> Around {
         let devices = devices.iter();
         Around {

@@ -1,4 +1,4 @@
-//! The problems of a document: all of them, each with its place.
+//! Problems of a document: all of them, each with its place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use document::ReadError;
 use loader::intent::Problem;
 
-/// Number of problems of one document that are listed in full.
+/// Number of problems of one document that are reported in full.
 const LISTED: usize = 64;
 /// Number of problems that make up the reason of one ENI.
 const REASONS: usize = 8;
@@ -134,7 +134,7 @@ impl Findings {
 mod tests {
     use super::*;
 
-    /// Number of characters of a value that a message repeats.
+    /// Number of characters of a value that are repeated in a message.
     const VALUE_CHARS: usize = 80;
 
     #[test]

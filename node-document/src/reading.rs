@@ -114,7 +114,7 @@ fn is_within(path: &str, outer: &str) -> bool {
 #[derive(Default, Deserialize)]
 struct Tree(Raw);
 
-/// The notation of a text.
+/// Notation of a text.
 #[derive(Clone, Copy)]
 enum Notation {
     Json,

@@ -14,13 +14,13 @@ const TAKEN: [&str; 14] = [
     "br", "dumm", "en", "enp", "ens", "eth", "ib", "lo", "tap", "tun", "usb", "veth", "wlan", "wg",
 ];
 
-/// The rule for the names of pods' host-side devices.
+/// Source of the names of pods' host-side devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodDeviceName {
     /// The endpoint's id.
     #[default]
     Id,
-    /// The pod's name, behind this prefix.
+    /// The pod's name, after this prefix.
     Prefix(String),
 }
 

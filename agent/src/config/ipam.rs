@@ -21,13 +21,13 @@ pub struct IpamSection {
     pub enabled: bool,
     /// The families that a pod gets addresses of when its request names none.
     pub families: Families,
-    /// The pool that is meant when none is named, and that ENIs serve which no pool is bound to.
+    /// The default pool: for requests without a pool, and for ENIs that no pool is bound to.
     pub default_pool: PoolName,
     /// Number of addresses of each pool that the node requests beyond those in use.
     pub pre_allocate: PreAllocate,
-    /// The cooldown of a released address.
+    /// Cooldown of a released address.
     pub cooldown: Seconds<0>,
-    /// The time that an address waits for its owner's claim.
+    /// Time for which an address waits for its owner's claim.
     pub unclaimed: Seconds<10>,
     /// Blocks of ENIs that are not needed go back to the operator.
     pub release: Release,
@@ -60,7 +60,7 @@ impl Default for IpamSection {
 }
 
 impl IpamSection {
-    /// The settings of the allocator. A barrier more than the two of its own is named.
+    /// Settings of the allocator. `barrier` adds one to the two of its own.
     #[must_use]
     pub fn settings(&self, barrier: Barrier) -> Settings {
         Settings {
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for PoolName {
     }
 }
 
-/// Number of addresses of each pool to keep in store, as a text.
+/// Number of spare addresses of each pool, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreAllocate(PreAllocation);
 

@@ -2,8 +2,8 @@
 
 use super::values::MarkMask;
 
-/// Bits of the mark that other software uses by default. Of Calico's `0xffff0000` these are the
-/// ones that it takes first.
+/// Default mark bits of other software. Of Calico's `0xffff0000` these are the ones that it
+/// allocates first.
 const NEIGHBOURS: [(&str, u32); 7] = [
     ("kube-proxy", 0xc000),
     ("the CNI plugin portmap", 0x2000),

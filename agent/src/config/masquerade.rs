@@ -22,9 +22,9 @@ pub struct MasqueradeSection {
     /// Destinations that are never masqueraded.
     #[serde(deserialize_with = "nullable")]
     pub native_routing_cidrs: BTreeSet<NativeCidr>,
-    /// By which ENI masqueraded packets leave.
+    /// Policy for the ENI by which masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// Treatment of packets to the instance metadata service.
+    /// Policy for packets to the instance metadata service.
     pub metadata: Metadata,
     /// True if only the pool `default` is masqueraded.
     pub only_default_pool: bool,
@@ -73,7 +73,7 @@ impl MasqueradeSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentSection {
-    /// True if the file is followed.
+    /// True if the file is used.
     pub enabled: bool,
     /// The file, or a folder of fragments.
     pub path: AbsolutePath,
@@ -88,7 +88,7 @@ impl Default for AgentSection {
     }
 }
 
-/// Treatment of packets to the instance metadata service.
+/// Policy for packets to the instance metadata service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metadata {

@@ -62,10 +62,10 @@ pub struct Config {
     /// The eBPF programs.
     #[serde(deserialize_with = "nullable")]
     pub datapath: DatapathSection,
-    /// Settings of the objects in the kernel's tables.
+    /// Settings of objects in the kernel's tables.
     #[serde(deserialize_with = "nullable")]
     pub kernel: KernelSection,
-    /// Destinations that kube-proxy, or what stands for it, translates.
+    /// Destinations that kube-proxy or its replacement translates.
     #[serde(deserialize_with = "nullable")]
     pub services: ServicesSection,
     /// Settings of masquerade.
@@ -74,7 +74,7 @@ pub struct Config {
     /// Ports, room and lifetimes of translated flows.
     #[serde(deserialize_with = "nullable")]
     pub nat: NatSection,
-    /// Which pod gets which address.
+    /// Settings of address allocation.
     #[serde(deserialize_with = "nullable")]
     pub ipam: IpamSection,
     /// Pools that no ENI backs.
@@ -86,7 +86,7 @@ pub struct Config {
     /// The cluster.
     #[serde(deserialize_with = "nullable")]
     pub kubernetes: KubernetesSection,
-    /// The HTTP endpoint for tools.
+    /// Settings of the HTTP endpoint.
     #[serde(deserialize_with = "nullable")]
     pub http: HttpSection,
     /// Metrics at an address of their own.
@@ -105,7 +105,7 @@ pub struct Config {
     pub state_dir: AbsolutePath,
     /// The agent's Unix socket.
     pub socket: AbsolutePath,
-    /// The level of the log.
+    /// Least severity of messages that are logged.
     pub log_level: LogLevel,
     /// The keys that the file has.
     #[serde(skip)]
@@ -207,8 +207,8 @@ impl Config {
         }
     }
 
-    /// True if flows that the host's stack carries are recorded. Without that, rules about the
-    /// metadata service do not see the answers.
+    /// True if flows that the host's stack carries are noted. Otherwise, rules about the metadata
+    /// service do not see the replies.
     #[must_use]
     pub fn service_nat(&self) -> ServiceNat {
         match self.masquerade.metadata {
@@ -217,7 +217,7 @@ impl Config {
         }
     }
 
-    /// The settings of the programs, and the sizes of their maps.
+    /// Settings of the programs, and the sizes of their maps.
     #[must_use]
     pub fn datapath_settings(&self) -> DatapathSettings {
         let flows = &self.nat.flows;
@@ -245,7 +245,7 @@ impl Config {
         }
     }
 
-    /// True if the services are settled: in a cluster the agent is not ready before.
+    /// True if the set of services is known. In a cluster, the agent is not ready before.
     #[must_use]
     pub fn knows_services(&self) -> bool {
         let ServicesSection {

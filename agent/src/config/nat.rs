@@ -18,10 +18,10 @@ use super::values::refused;
 pub struct NatSection {
     /// The ports that translated flows get; none: those that the host can do without.
     pub ports: Option<Ports>,
-    /// Capacities of the maps of flows.
+    /// Limits on the number of flows.
     #[serde(deserialize_with = "document::nullable")]
     pub flows: FlowsSection,
-    /// The times that flows may be idle.
+    /// Timeouts of idle flows.
     #[serde(deserialize_with = "document::nullable")]
     pub lifetimes: LifetimesSection,
 }
@@ -133,7 +133,7 @@ impl LifetimesSection {
     }
 }
 
-/// The capacity of a map.
+/// Number of entries that a map has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Capacity(u32);
 
@@ -161,13 +161,13 @@ impl<'de> Deserialize<'de> for Capacity {
     }
 }
 
-/// The time that a flow may be idle, in seconds.
+/// Timeout of an idle flow, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lifetime(u64);
 
 impl Lifetime {
-    /// The programs refresh a flow at most once a second, and the reaper looks every ten at
-    /// leisure.
+    /// The programs refresh a flow at most once a second, and the reaper checks it every ten
+    /// seconds while room is plentiful.
     const MIN: u64 = 10;
     /// Ten days.
     const MAX: u64 = 864_000;
@@ -179,13 +179,13 @@ impl<'de> Deserialize<'de> for Lifetime {
     }
 }
 
-/// The time that a flow that is over may be idle where room is short, in seconds.
+/// Timeout of a closed flow where room is short, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pressed(u64);
 
 impl Pressed {
-    /// The programs refresh a flow at most once a second; below two, a flow might go whose last
-    /// segments are on their way.
+    /// The programs refresh a flow at most once a second. Below two seconds, a flow could be
+    /// removed while its last segments are on their way.
     const MIN: u64 = 2;
     /// Where nothing is short, TCP has four minutes (RFC 5382 REQ-5).
     const MAX: u64 = 240;

@@ -19,11 +19,11 @@ pub struct NodeSection {
     pub document: AbsolutePath,
     /// Device of the primary ENI where nothing else tells.
     pub primary_device: Option<DeviceName>,
-    /// Treatment of another CNI that is at work on the node.
+    /// Action at the start if another CNI is active on the node.
     pub other_cni: OtherCni,
 }
 
-/// Treatment of another CNI that is at work on the node, at the agent's start.
+/// Action at the agent's start if another CNI is active on the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherCni {
@@ -52,7 +52,7 @@ pub struct EndpointSection {
     pub mtu: Option<Mtu>,
     /// MTU of what pods send out of the VPC; `None` for that of their interface.
     pub internet_mtu: Option<Mtu>,
-    /// The rule for the names of pods' host-side devices.
+    /// Source of the names of pods' host-side devices.
     pub device_name: PodDeviceName,
 }
 
@@ -62,7 +62,7 @@ pub struct EndpointSection {
 pub struct DatapathSection {
     /// Which way pod traffic takes.
     pub path: PathMode,
-    /// The mechanism by which programs are attached.
+    /// Mechanism by which programs are attached.
     pub attach: AttachMode,
     /// Our part of the packet mark.
     pub mark_mask: MarkMask,
@@ -135,13 +135,13 @@ fn listening<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Socket
     })
 }
 
-/// The level of the log: this one and more severe ones.
+/// Least severity of messages that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// Events that need a person.
+    /// Problems that need an action.
     Error,
-    /// Events that may need one.
+    /// Problems that may need an action.
     Warn,
     /// Changes.
     #[default]

@@ -21,14 +21,14 @@ pub struct ServicesSection {
     /// External and load balancer addresses of services.
     #[serde(deserialize_with = "document::nullable")]
     pub addresses: BTreeSet<UnicastAddr>,
-    /// Recording of flows that the host's stack carries, so that both directions take it.
+    /// Tracking of flows that the host's stack carries, so that both directions take it.
     pub nat: ServiceNat,
 }
 
 /// The CIDRs of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServiceCidrs {
-    /// Nobody says: in a cluster, its `ServiceCIDR` objects do.
+    /// Unset: in a cluster, its `ServiceCIDR` objects define them.
     #[default]
     Unknown,
     /// There are none.
@@ -38,7 +38,7 @@ pub enum ServiceCidrs {
 }
 
 impl ServiceCidrs {
-    /// The text for none.
+    /// Text for no CIDRs.
     const NONE: &'static str = "none";
 
     /// Those that are named.

@@ -115,7 +115,7 @@ impl CacheEntries {
     /// Most entries: 8 MiB for each CPU.
     const MAX: u32 = 65_536;
 
-    /// The number of entries; 0 for no cache.
+    /// Number of entries; 0 for no cache.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0

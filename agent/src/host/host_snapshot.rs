@@ -1,4 +1,4 @@
-//! The part of an observation that the agent itself needs.
+//! Facts of an observation that the agent itself needs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use loader::kernel::{Address, Link, Observed};
 /// Addresses and the names of the devices that have them.
 pub(crate) type Holders = BTreeMap<IpAddr, String>;
 
-/// The part of an observation that the agent itself needs.
+/// Facts of an observation that the agent itself needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Every device of the host's namespace.
     pub(crate) links: BTreeMap<u32, Link>,
     /// The addresses of the host's devices.
     pub(crate) host: Holders,
-    /// The addresses with prefix lengths, each with its device's index.
+    /// The addresses of the host's devices with prefix lengths, each with its device's index.
     pub(crate) nets: BTreeSet<(u32, IpNet)>,
-    /// The reason why packets of an endpoint's device take the host's stack, if any, by device.
+    /// Reasons why the packets of endpoints' devices take the host's stack, if there are any.
     pub(crate) via_stack: BTreeMap<u32, Option<String>>,
     /// The host's automatic ports.
     pub(crate) ports: Option<HostPorts>,

@@ -1,4 +1,4 @@
-//! The network namespace that a path leads to.
+//! Kind of file that a path to a network namespace leads to.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use api::{ApiError, ErrorCode};
 use loader::intent::Endpoint;
 use loader::netlink::netns_at;
 
-/// The target of a path.
+/// Kind of file that a path leads to.
 #[derive(Debug)]
 pub(crate) enum Netns {
     /// A network namespace other than the host's.
@@ -35,7 +35,7 @@ impl Netns {
         }
     }
 
-    /// True if there certainly is no namespace any more.
+    /// True if the namespace is certainly gone.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
             Self::Other | Self::Absent => true,

@@ -26,13 +26,13 @@ use crate::state::lock::{Attempt, TICK, patiently};
 
 /// Prefix of the names; a number follows.
 const NAME: &str = "towpath-agent-";
-/// The number of names.
+/// Number of names.
 const NAMES: usize = 8;
-/// The time limit of a holder's answer with its identity.
+/// Time limit for a holder's answer.
 const ANSWER: Duration = Duration::from_millis(500);
 /// Longest text of a holder, in bytes.
 const TEXT: u64 = 4096;
-/// `CAP_NET_ADMIN` of `include/uapi/linux/capability.h`: nobody is an agent without.
+/// `CAP_NET_ADMIN` of `include/uapi/linux/capability.h`: no agent runs without it.
 const NET_ADMIN: u32 = 12;
 
 /// Held while it lives; the kernel releases it with the process, however that ends.
@@ -42,12 +42,12 @@ pub(crate) struct NetnsLock {
     teller: Option<JoinHandle<()>>,
 }
 
-/// The holder of a name.
+/// Holder of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
-    /// An agent, by what it says of itself.
+    /// An agent, by its description of itself.
     Agent(String),
-    /// Somebody whose word does not count.
+    /// A process that is not trusted.
     Stranger(String),
 }
 
@@ -132,7 +132,7 @@ fn tell(listener: &Arc<UnixListener>, about: &str) -> io::Result<JoinHandle<()>>
     thread::Builder::new().name("lock".to_owned()).spawn(work)
 }
 
-/// The holder that listens at a name.
+/// Identifies the listener at a name.
 fn holder(name: &str) -> Result<Holder> {
     let stream = connect_to(name)?;
     let peer = getsockopt(&stream, PeerCredentials).context("ask who has it")?;
@@ -163,13 +163,14 @@ fn holder(name: &str) -> Result<Holder> {
     Ok(Holder::Agent(text))
 }
 
-/// The holder a moment later: an agent that has just bound its socket does not listen yet.
+/// Identifies the listener at a name after a moment: an agent that has just bound its socket does
+/// not listen yet.
 fn later(name: &str) -> Result<Holder> {
     thread::sleep(TICK);
     holder(name)
 }
 
-/// A connection; nobody is waited for.
+/// Connects without waiting.
 fn connect_to(name: &str) -> Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

@@ -40,7 +40,7 @@ struct Seen<'a> {
     has_rules: bool,
     /// Listeners of this network namespace, as `/proc/net/unix` lists them.
     unix: &'a str,
-    /// The TCP sockets, from `/proc/net/tcp` and `tcp6`.
+    /// TCP listeners, from `/proc/net/tcp` and `tcp6`.
     tcp: &'a str,
     /// Programs on devices that are no pod's of ours.
     programs: &'a [BpfProgram],

@@ -8,13 +8,13 @@ use loader::intent::Endpoint;
 
 use super::netns;
 
-/// Number of pods that one pass looks at, so that a new pod does not wait for all of them.
+/// Number of pods that are checked in one pass, so that a new pod does not wait for all of them.
 const BATCH: usize = 16;
 
-/// The time after a failure until the next look at a pod.
+/// Time after a failure until a pod is checked again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The pods whose routes are as they should be, as far as is known.
+/// The pods whose routes are known to be in the desired state.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     done: BTreeSet<EndpointId>,

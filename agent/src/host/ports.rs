@@ -16,9 +16,9 @@ use super::reservation::Reservation;
 use crate::config::Config;
 use flows as nat;
 
-/// The time before programs that were refused are tried again.
-const RETRY: Duration = Duration::from_mins(1);
-/// The time that the sweeper may be busy with something else.
+/// Time for which refused programs are not tried again.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Time for which the sweeper may be busy with other requests.
 const BUSY: Duration = Duration::from_secs(5);
 
 type Slices = [PortSlice; PortSlice::MAX];
@@ -32,7 +32,7 @@ pub(crate) struct TranslationPorts {
     /// True if anything is translated.
     are_used: bool,
     earlier: EarlierPorts,
-    /// True if programs run that may still make flows by the former slices.
+    /// True if programs run that may still open flows by the former slices.
     changes: bool,
     /// When the last change failed, and why.
     refused: Option<(Instant, String)>,
@@ -165,13 +165,13 @@ impl TranslationPorts {
         ))
     }
 
-    /// Makes programs with these ports find the existing flows.
+    /// Prepares existing flows for programs with these ports.
     fn renew(&self, slices: Slices, nat: &nat::Handle) -> Result<()> {
         let ports = |slices: Slices| Ports::from_words(slices.map(PortSlice::to_word));
         let (ports, known) = (ports(slices), ports(cover(self.earlier.list())));
         let (done, renewed) = mpsc::channel();
         nat.look(Box::new(move |tables| {
-            // Who asked may have given up.
+            // The caller may have given up.
             done.send(nat::renew(tables, ports, known)).ok();
         }));
         let renewed = renewed.recv_timeout(BUSY);

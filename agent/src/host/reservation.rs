@@ -23,11 +23,11 @@ pub(crate) struct Reservation {
     record: Record,
 }
 
-/// The content of the record; port lists as the kernel writes them.
+/// Content of the record; port lists as the kernel writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Record {
-    /// The ports that we added.
+    /// Ports that we added.
     added: PortList,
     /// The whole list as we wrote it.
     written: PortList,
@@ -42,7 +42,7 @@ impl Reservation {
         }
     }
 
-    /// The host's automatic ports; none where the kernel does not tell.
+    /// The host's automatic ports; none if the kernel does not report them.
     pub(crate) fn host_ports(&self) -> Option<HostPorts> {
         let reserved = netlink::reserved_ports()?;
         Some(HostPorts {
@@ -52,13 +52,13 @@ impl Reservation {
         })
     }
 
-    /// Makes the kernel's list hold these, and no others that we added.
+    /// Sets our ports in the kernel's list to these.
     ///
     /// # Errors
     /// When the list cannot be read or written, or the record not written.
     pub(crate) fn reserve(&mut self, wanted: &PortList) -> Result<()> {
         let record = reserve(&list()?, &self.record, wanted);
-        // First the record: ports that we added and do not know of would stay for ever.
+        // The record comes first: ports that we added without a record would stay for ever.
         self.write(&record)
             .with_context(|| format!("write {}", self.path.display()))?;
         self.record = record;
@@ -125,7 +125,7 @@ fn list() -> Result<PortList> {
     netlink::reserved_ports().context("read net.ipv4.ip_local_reserved_ports")
 }
 
-/// The list to write so that `wanted` is reserved, and nothing that only we once wanted.
+/// Record to write so that `wanted` is reserved, and no other port that we alone reserved.
 fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
     let ours = withdrawable(current, record);
     let others = current.minus(&ours);
@@ -135,8 +135,8 @@ fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
     }
 }
 
-/// The part of the kernel's list that is certainly ours: everything that we added, as long as the
-/// list is as we wrote it; else those ranges of it that still stand there just so.
+/// Ports of the kernel's list that are certainly ours. These are all that we added, as long as the
+/// list is as we wrote it. Otherwise these are our ranges that are still in the list unchanged.
 fn withdrawable(current: &PortList, record: &Record) -> PortList {
     if *current == record.written {
         return record.added.clone();

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use loader::kernel::{MapEntry, Observed, Sysctl, SysctlScope};
 
-/// The time between comparisons of map contents. No other software writes our maps by accident.
+/// Interval between comparisons of the maps' contents. No other program writes our maps by
+/// accident.
 const MAPS: Duration = Duration::from_secs(9);
 
 /// Observed state for which the kernel sends no event.

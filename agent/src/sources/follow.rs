@@ -22,14 +22,15 @@ const QUIET: Duration = Duration::from_millis(50);
 /// A change is read after this long even if there is no quiet.
 const QUIET_MAX: Duration = Duration::from_millis(500);
 
-/// The state of followed files.
+/// State of files that are followed.
 #[derive(Debug)]
 pub struct Followed<T> {
-    /// The last good content; `None` before the first one.
+    /// The last valid content; `None` before the first one.
     pub value: Option<Arc<T>>,
-    /// Why the files as they are now are not used, if so. The last good content stays in force.
+    /// The reason why the current files are not used, if they are not. The last valid content stays
+    /// in force.
     pub error: Option<String>,
-    /// True if the error is about what was read, and not about whoever is to give it.
+    /// True if the error is in the content, and not in the access to it.
     pub is_refused: bool,
     /// Number of changes of `value`; 0 for one that an earlier agent kept.
     pub generation: u64,
@@ -59,7 +60,7 @@ impl<T> Default for Followed<T> {
 }
 
 impl<T> Followed<T> {
-    /// The state before the source has answered.
+    /// State before the source has answered.
     pub(crate) fn kept(value: Option<T>) -> Self {
         Self {
             value: value.map(Arc::new),
@@ -67,7 +68,7 @@ impl<T> Followed<T> {
         }
     }
 
-    /// Why what was read last is not used.
+    /// The reason why the content that was read last is not used.
     pub(crate) fn refused(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.is_refused)
     }
@@ -124,21 +125,21 @@ impl<T: PartialEq> Followed<T> {
     }
 }
 
-/// A kind of file: its content, and the way to read it.
+/// Content of the files, and the way to read it.
 pub(crate) trait Source: Send + 'static {
-    /// The content of the files, or the reason why they cannot be read.
+    /// Content of the files, or the reason why they cannot be read.
     type Content: PartialEq + Send;
-    /// The parsed content.
+    /// Parsed content.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// Its name in the log.
+    /// Name of the source in the log.
     const NAME: &'static str;
 
     /// Reads the files.
     fn read(&self, path: &Path) -> Self::Content;
 
-    /// Makes sense of what was read; of what cannot be used of it, the last good content may tell. The
-    /// error says where and what.
+    /// Parses the content. For parts that cannot be used, the last valid content may serve. The
+    /// error names the place and the problem.
     fn parse(
         &self,
         path: &Path,
@@ -151,10 +152,10 @@ pub(crate) trait Source: Send + 'static {
         None
     }
 
-    /// Keeps what was taken for a later agent.
+    /// Keeps the accepted content for a later agent.
     fn keep(&self, _path: &Path, _content: &Self::Content) {}
 
-    /// The time between reads of the files without any sign of a change.
+    /// Interval at which the files are read without a sign of a change.
     fn interval(&self, _value: Option<&Self::Value>) -> Duration {
         INTERVAL
     }

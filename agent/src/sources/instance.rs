@@ -18,15 +18,17 @@ use hyper_util::rt::TokioExecutor;
 use kubernetes::node_template::Instance;
 use tokio::time::{sleep, timeout};
 
-/// The time limit of connecting.
+pub use self::endpoint::{Endpoint, NotAnEndpoint};
+
+/// Time limit for a connection.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The time limit of all requests together, with retries.
+/// Time limit for all requests together, with all retries.
 const TOTAL: Duration = Duration::from_secs(5);
-/// The wait before the second try of a request; twice as long before each further one.
+/// Wait before the second try of a request; it doubles before each further one.
 const RETRY: Duration = Duration::from_millis(100);
-/// Most tries of one question.
+/// Most tries of one request.
 const TRIES: u32 = 5;
-/// The validity of a token, in seconds: longer than all requests take.
+/// Lifetime of a token, in seconds: longer than all requests take.
 const TOKEN_TTL: &str = "60";
 const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -43,15 +45,15 @@ pub enum InstanceError {
     /// It does not answer.
     #[error("{path}: no answer: {why}")]
     Unreachable {
-        /// The path of the request.
+        /// The requested path.
         path: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// It refuses.
     #[error("{path}: answered {status}")]
     Refused {
-        /// The path of the request.
+        /// The requested path.
         path: String,
         /// The status.
         status: StatusCode,
@@ -59,11 +61,11 @@ pub enum InstanceError {
     /// Its answer is not what it has to be.
     #[error("{path}: {value:?} is refused; allowed: {allowed}")]
     Value {
-        /// The path of the request.
+        /// The requested path.
         path: String,
         /// The answer.
         value: String,
-        /// The allowed values.
+        /// The expected value.
         allowed: &'static str,
     },
     /// It takes too long.
@@ -244,7 +246,7 @@ impl Conversation {
 }
 
 impl InstanceError {
-    /// True if another try may help.
+    /// True if a retry may help.
     fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -270,7 +272,7 @@ fn text(path: &str, answer: &Bytes) -> Result<String, InstanceError> {
     })
 }
 
-/// The innermost cause of an error, mostly the kernel's.
+/// Innermost cause of an error: mostly the kernel's message.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

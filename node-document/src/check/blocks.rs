@@ -16,7 +16,7 @@ pub(super) struct Claim {
     pub(super) path: String,
 }
 
-/// An ENI before its blocks are read.
+/// Facts about an ENI before its blocks are read.
 pub(super) struct Around<'a> {
     pub(super) path: &'a str,
     pub(super) primary: Option<Ipv4Addr>,

@@ -74,7 +74,7 @@ fn unusable(eni: &Eni, problem: &Problem) -> OtherEni {
     }
 }
 
-/// The claims so far, and the field of each.
+/// Addresses that are taken so far, each with its field.
 #[derive(Default)]
 struct Taken(BTreeMap<IpNet, String>);
 

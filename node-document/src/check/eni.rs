@@ -14,7 +14,7 @@ use crate::fields;
 use crate::fields::{EniSpec, Entry};
 use crate::problem::Findings;
 
-/// The inputs that all ENIs of the node share.
+/// Facts that hold for all ENIs of the node.
 pub(super) struct Context<'a> {
     pub(super) spec: &'a EniSpec,
     /// The fields of the document that are not of their type.

@@ -26,8 +26,8 @@ pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option
     ))
 }
 
-/// The rule that cannot be read, so that nothing is known of pods' use of an ENI with these tags.
-/// An ENI that is left alone must not be taken by mistake.
+/// Problem that keeps it unknown if pods may use an ENI with these tags: an unreadable rule. An
+/// excluded ENI must not be used by mistake.
 pub(super) fn doubt(
     number: u32,
     tags: &BTreeMap<String, String>,

@@ -5,7 +5,7 @@ use loader::intent::StaticAddress;
 use crate::fields::{CiliumNode, IpamStatus};
 use crate::problem::Findings;
 
-/// The state of the public address that `static-ip-tags` request.
+/// State of the public address that `static-ip-tags` request.
 pub(super) fn static_address(doc: &CiliumNode, findings: &mut Findings) -> StaticAddress {
     let assigned = &doc.status.ipam.assigned_static_ip;
     if !assigned.is_empty() {

@@ -35,7 +35,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().filter(|a| is_assignable(*a))
 }
 
-/// True if the cloud can give the address to an ENI.
+/// True if the cloud can assign the address to an ENI.
 fn is_assignable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {

@@ -106,8 +106,8 @@ fn within(folder: &Path) -> BTreeSet<PathBuf> {
     targets.chain([folder.to_owned()]).collect()
 }
 
-/// True if an event can mean new content. Reading the file is an event too, and must not be taken
-/// for a change.
+/// True if an event can mean new content. Reading the file is an event too, and must not count as a
+/// change.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),

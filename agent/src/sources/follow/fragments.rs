@@ -10,16 +10,16 @@ use document::{FileError, read_file};
 pub(crate) struct Fragment {
     /// The file.
     pub(crate) path: PathBuf,
-    /// Its text, or the reason why it cannot be read.
+    /// Content of the file, or the reason why it cannot be read.
     pub(crate) text: Result<String, String>,
 }
 
-/// The finding at a path.
+/// Files at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fragments {
     /// Nothing is there.
     Missing,
-    /// The files, in the order of their names; of a folder those that were asked for.
+    /// The files, in the order of their names; of a folder, the selected ones.
     Found(Vec<Fragment>),
     /// The folder cannot be read.
     Unreadable(String),

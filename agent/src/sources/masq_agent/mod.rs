@@ -32,7 +32,7 @@ pub(crate) fn look(path: &Path) -> Option<String> {
     follow::look(path, &AgentFiles).err()
 }
 
-/// The reading of ip-masq-agent files.
+/// Source of ip-masq-agent files.
 pub struct AgentFiles;
 
 impl Source for AgentFiles {

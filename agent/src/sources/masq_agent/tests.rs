@@ -1,4 +1,4 @@
-//! The CIDRs that files of every kind exempt.
+//! Exempt destinations of all kinds of files.
 
 use loader::intent::masquerade::MASQUERADE_DEFAULTS;
 

@@ -46,7 +46,7 @@ pub(crate) fn read(place: &Path, text: &str, last: Option<&Pools>) -> Result<Poo
     reader.finish()
 }
 
-/// The reading of pool documents.
+/// Source of pool documents.
 pub struct PoolDocuments;
 
 impl Source for PoolDocuments {
@@ -207,7 +207,8 @@ impl<'a> Reader<'a> {
         self.pools.by_name.insert(name.to_owned(), document);
     }
 
-    /// Keeps pools of a file with an unreadable document as they were, unless they are elsewhere.
+    /// Keeps the former pools of a file of which a document cannot be read, unless other files have
+    /// them.
     fn keep(&mut self, file: &Path, is_kept: impl Fn(&str) -> bool) {
         let last = self.last.into_iter().flat_map(|last| &last.by_name);
         let of_file = last.filter(|(_, document)| document.file == file);

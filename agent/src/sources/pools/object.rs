@@ -11,21 +11,21 @@ use loader::intent::masquerade::SKIP;
 use serde_json::{Map, Value, json};
 
 const KIND: &str = "CiliumPodIPPool";
-/// The version that Cilium serves now, and the one that it is about to serve.
+/// Versions that Cilium serves now, and the one that it is about to serve.
 const API_VERSIONS: [&str; 2] = ["cilium.io/v2alpha1", "cilium.io/v2"];
-/// Annotations whose names begin so are ours.
+/// Prefix of the names of our annotations.
 const OURS: &str = "ipam.towpath.dev/";
 const BINDING: &str = "an annotation that binds the pool to ENIs cannot be read";
 
-/// The parts of a pool that are read.
+/// Settings that were read of a pool.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// True if its addresses keep their source; an error where that cannot be read.
+    /// True if its addresses keep their source; an error if that cannot be read.
     pub(super) skip: Result<bool, ()>,
     pub(super) families: BTreeSet<Family>,
-    /// Families of which it cannot be told.
+    /// Families whose part cannot be read.
     pub(super) unreadable: BTreeSet<Family>,
-    /// The ENIs that it is bound to; an error where that cannot be told.
+    /// The ENIs that it is bound to; an error if that cannot be read.
     pub(super) binding: Result<Option<Binding>, ()>,
     /// Fields that are not used.
     pub(super) refused: Vec<Refused>,
@@ -65,7 +65,7 @@ pub(super) fn read(name: &str, object: &Value) -> Read {
     }
 }
 
-/// The part of a document in use, as a document. Unreadable parts are taken from `last`.
+/// Used part of a document, as a document. Unreadable parts are taken from `last`.
 pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Value>) -> Value {
     let annotations = |object: &Value, is_taken: &dyn Fn(&str) -> bool| -> Map<String, Value> {
         let all = object.pointer("/metadata/annotations");

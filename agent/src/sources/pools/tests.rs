@@ -24,7 +24,7 @@ fn parse_after(texts: &[&str], last: Option<&Pools>) -> Result<Pools, String> {
     PoolDocuments.parse(Path::new("/pools"), &fragments(texts), last)
 }
 
-/// The refused parts, as people read them.
+/// Refused fields, as text.
 fn refused(pools: &Pools) -> Vec<String> {
     pools.refused().iter().map(ToString::to_string).collect()
 }
