@@ -204,11 +204,11 @@ mod armed {
     static FILE: LazyLock<Option<Written>> =
         LazyLock::new(|| env::var_os(FILE_VARIABLE).map(|path| Written::new(path.into())));
 
-    /// A fault that a file says.
+    /// A fault that a file names.
     #[derive(Debug)]
     pub(super) struct Written {
         path: PathBuf,
-        /// The last text, and its meaning.
+        /// Last text of the file, and its fault.
         seen: Mutex<(String, Option<Fault>)>,
     }
 
@@ -220,8 +220,8 @@ mod armed {
             }
         }
 
-        /// True if this visit is the last one. A text that names no point is no reason to go on as
-        /// if nothing were asked for.
+        /// True if this visit is the last one. A text that names no point is an error, so that the
+        /// run does not continue without its fault.
         pub(super) fn visit(&self, point: Point) -> bool {
             let Ok(text) = fs::read_to_string(&self.path) else {
                 return false;

@@ -1,4 +1,4 @@
-//! Admission of an endpoint, and the answer to its request.
+//! Admission of an endpoint to the node, and the answer for an admitted one.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,17 +20,17 @@ use crate::server::{Ask, EndpointRequest};
 
 /// The node, as far as it decides about a request.
 pub(crate) struct Admission<'a> {
-    /// The intended state of the node.
+    /// Desired state of the node.
     pub(crate) intent: &'a Intent,
-    /// The observed state of the node.
+    /// Observed state of the node.
     pub(crate) view: &'a View,
     /// MTU that the configuration asks for, in bytes.
     pub(crate) mtu: Option<u32>,
-    /// The last observation of the kernel.
+    /// Facts that the kernel showed last.
     pub(crate) facts: &'a Facts,
 }
 
-/// The decision on a request.
+/// Action for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The owner has just this endpoint.

@@ -1,4 +1,4 @@
-//! The state of one endpoint by a fresh look at the kernel, and the node's readiness for pods.
+//! State of one endpoint in the kernel, freshly read, and readiness of the node for pods.
 
 use api::ids::{EndpointId, Owner};
 use api::types::EndpointCheck;

@@ -18,10 +18,11 @@ use loader::stamp::Stamp;
 /// Version of the files.
 const VERSION: u32 = 1;
 
-/// The lock of the process that carries out deletes, in their folder (`docs/guide/cni.md`).
+/// Name of the lock that is held while deletes are carried out, in their folder
+/// (`docs/guide/cni.md`).
 const LOCK: &str = ".lock";
 
-/// A file that says what to delete, and whose.
+/// A file of a delete, and the owner whose endpoint is deleted.
 type Left = (PathBuf, Owner);
 
 /// One delete.
@@ -33,7 +34,7 @@ struct Delete {
     interface: String,
 }
 
-/// The folder of deletes, and which of its files are no deletes.
+/// The folder of deletes, and its files that are no deletes.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     folder: PathBuf,
@@ -58,7 +59,7 @@ impl Pending {
         &self.bad
     }
 
-    /// The deletes to carry out: files and owners. A missing folder has none.
+    /// Pending deletes: files and owners. A missing folder has none.
     fn read(&mut self) -> Result<Vec<Left>> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,

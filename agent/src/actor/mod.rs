@@ -51,7 +51,7 @@ use flows as nat;
 /// The owner of the node's state.
 pub(crate) struct Actor<K> {
     pub(crate) reconciler: Reconciler<K>,
-    /// Follows the document; its node is empty until the first good one.
+    /// The desired state by the document; its node is empty until the first valid document.
     pub(crate) intent: Intent,
     pub(crate) source: NodeSource,
     /// Pool documents and ip-masq-agent files, as they were last seen.
@@ -60,49 +60,49 @@ pub(crate) struct Actor<K> {
     /// MTU of pods that the configuration asks for, in bytes.
     pub(crate) mtu: Option<u32>,
     pub(crate) store: Store,
-    /// The owners of addresses.
+    /// Leases of addresses.
     pub(crate) addresses: Addresses,
-    /// The ENIs' numbers and last good forms.
+    /// The ENIs' numbers and last valid forms.
     pub(crate) numbering: Numbering,
     /// Deletes that the CNI plugin left.
     pub(crate) pending: Pending,
     /// Records that cannot be read. Their endpoints are orphans.
     pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
-    /// True if endpoints were looked for whose records are lost.
+    /// True if the search for endpoints without records is done.
     pub(crate) has_orphans: bool,
-    /// Why a record that somebody removed could not be written again.
+    /// The reason why a record that was removed could not be written again.
     pub(crate) unsaved: Option<String>,
     pub(crate) pass: Pass,
     /// True if endpoints were added or deleted since that pass.
     pub(crate) is_outdated: bool,
-    /// An observation of a moment ago, for the pass that follows at once.
+    /// Latest observation of the kernel, for the pass that follows at once.
     pub(crate) seen: Option<Observed>,
     /// The device that each ENI was seen on last.
     pub(crate) last_devices: BTreeMap<EniNumber, u32>,
     pub(crate) started: Instant,
-    /// Counters of passes.
-    pub(crate) work: ReconcileStats,
+    /// Results of the passes.
+    pub(crate) work: Work,
     /// The sweeper of translated flows.
     pub(crate) nat: nat::Handle,
-    /// Messages about the cluster, for the status.
+    /// Remarks on the cluster for the status.
     pub(crate) remarks: Remarks,
     /// The rules of netfilter that name something.
     pub(crate) bypassed: Bypassed,
-    /// The ways of pods' packets.
+    /// The paths of pods' packets.
     pub(crate) detours: Detours,
-    /// Flows that are cut off for want of notes.
+    /// Flows that are cut off because they are not noted.
     pub(crate) missed: Missed,
-    /// Settings of the agent that users may not have meant.
+    /// Settings that may have an unintended effect.
     pub(crate) warnings: Vec<String>,
-    /// The way to have the writer look.
+    /// Signals that make the writer check.
     pub(crate) signals: Arc<Signals>,
     pub(crate) pacer: Pacer,
     /// The folders of records and of deletes before the last pass.
     folders: [Stamp; 2],
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
-    /// True if the kernel refused the last subscription to its events, which was logged then.
-    events_unavailable: bool,
+    /// True if the kernel refused the last subscription to its events, which was logged.
+    deaf: bool,
 }
 
 impl<K: Host> Actor<K> {

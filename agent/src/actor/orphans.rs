@@ -77,7 +77,7 @@ impl<K: Host> Actor<K> {
         endpoints.filter(|endpoint| endpoint.is_orphan()).count()
     }
 
-    /// The problems of the state that has to outlive the agent: records and pins.
+    /// Problems of the state that has to outlive the agent: records and pins.
     pub(crate) fn record_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let orphans = self.orphans();

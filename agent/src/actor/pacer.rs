@@ -1,28 +1,28 @@
-//! When the next look at the kernel is due, and which one.
+//! Time and kind of the next look at the kernel.
 
 use std::time::Duration;
 
 use loader::netlink::Change;
 use tokio::time::Instant;
 
-/// The wait for more events after the first one: they come in groups.
+/// Wait for more events after the first one: they come in groups.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Least time from the end of one pass to the start of the next, whatever happens.
 const REST: Duration = Duration::from_millis(50);
-/// The rest after a pass, in multiples of its duration: while changes do not end, callers have the
-/// agent for most of the time.
+/// Least rest after a pass, in multiples of the pass's duration. While changes do not end, the
+/// agent then spends most of its time on requests.
 const REST_SHARE: u32 = 4;
-/// A glance follows the last look after this time: what has no event (a TCX detach, a lost pin, most
-/// sysctls) is to heal within a second. It is also the time to the next pass after one that left something
-/// to do, and between passes for others' routes.
+/// Time from the last look to the next glance. State without an event (a TCX detach, a lost pin,
+/// most sysctls) has to heal within a second. It is also the time to the next pass after one that
+/// left something to do, and between passes for foreign routes.
 const GLANCE: Duration = Duration::from_millis(800);
-/// A pass follows the last one after this time, whatever glances saw.
+/// Time from the last pass to the next one, whatever glances saw.
 const AUDIT: Duration = Duration::from_secs(30);
 
 /// A look at the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// A short one, at what the kernel sends no event for.
+    /// A short one, at the state for which the kernel sends no event.
     Glance,
     /// A whole one, which repairs.
     Pass,

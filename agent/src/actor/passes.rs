@@ -143,7 +143,7 @@ impl<K: Host> Actor<K> {
         self.pacer.event(Timer::now(), Change::Own);
     }
 
-    /// Runs a pass unless the last one knows of every endpoint.
+    /// Runs a pass if the last one does not know every endpoint.
     pub(crate) async fn update(&mut self) {
         if self.is_outdated {
             self.run_pass().await;

@@ -377,7 +377,7 @@ async fn a_second_interface_of_a_container_is_refused_before_anything_is_made() 
     make(&mut actor, second).await.unwrap();
 }
 
-/// The kernel's present state decides, not that of the last pass.
+/// The current state of the kernel decides, not that of the last pass.
 #[tokio::test]
 async fn an_address_that_the_host_has_just_got_is_refused() {
     let mut machine = Machine::new();

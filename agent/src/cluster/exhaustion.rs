@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Command, Handle};
 
-/// The time between looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The task.
@@ -22,7 +22,7 @@ pub(super) struct Condition {
     pub(super) client: Client,
     /// The Node's name.
     pub(super) node: String,
-    /// The agent, which knows the pools.
+    /// The agent, for its pools.
     pub(super) agent: Handle,
 }
 

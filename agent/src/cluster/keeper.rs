@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::state::kept::Kept;
 
-/// The time in which changes are collected: pods come in bursts.
+/// Time for which changes are collected: pods come in bursts.
 const COLLECT: Duration = Duration::from_secs(1);
 
-/// Where objects of a kind are kept, and when that is due.
+/// Record of the objects of a kind, and the time when it is due.
 pub(super) struct Keeper {
     kept: Kept,
-    /// Name of what is kept.
+    /// Name of the kept objects.
     source: String,
     /// True once all objects were told: a part of them is not kept.
     is_whole: bool,

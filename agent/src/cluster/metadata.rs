@@ -49,13 +49,13 @@ pub(super) struct Metadatas {
     changed: Arc<Notify>,
 }
 
-/// Why a pod is not known.
+/// Reason why a pod is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unknown {
     /// The API server has none.
     #[error("{0} does not exist")]
     Missing(String),
-    /// The API server does not say.
+    /// The API server does not answer.
     #[error(
         "{what} is not known, and the API server does not answer: {}",
         cause::chain(error)
@@ -63,7 +63,7 @@ pub(super) enum Unknown {
     Unreachable {
         /// The object that was looked for.
         what: String,
-        /// Why there is no answer.
+        /// The error of the request.
         error: kube::Error,
     },
 }
@@ -96,7 +96,7 @@ impl Metadatas {
         }
     }
 
-    /// Metadata without a watch.
+    /// Fixed metadata that is not followed.
     #[cfg(test)]
     pub(super) fn fixed(client: Client, pods: &[Metadata], namespaces: &[Metadata]) -> Self {
         let known = |all: &[Metadata]| Objects {
@@ -158,7 +158,7 @@ impl Metadatas {
     }
 }
 
-/// The server's answer, or else the kept one; true in that case.
+/// The server's answer, or else the kept object; true in that case.
 fn or_kept(
     asked: Result<Metadata, Unknown>,
     kept: Option<Metadata>,
@@ -176,7 +176,7 @@ fn keyed(all: Vec<Metadata>) -> Known {
     Arc::new(Mutex::new(all.collect()))
 }
 
-/// True if it belongs to the pod that the runtime means, and not to another one of that name.
+/// True if the metadata belongs to the runtime's pod, and not to another one of its name.
 fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
     let Some(uid) = &pod.uid else { return true };
     let is_static = || {
@@ -213,7 +213,7 @@ async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Met
     }
 }
 
-/// The part of an object that is kept.
+/// Kept fields of an object.
 fn kept(metadata: ObjectMeta) -> Metadata {
     let is_kept = |key: &String| key.starts_with(OURS) || STATIC.contains(&key.as_str());
     let annotations = metadata.annotations.unwrap_or_default().into_iter();
@@ -286,12 +286,12 @@ fn follow(
     objects
 }
 
-/// The effect of an event.
+/// Result of an event.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Those that are no more, or have been replaced by others of their names.
+    /// Objects that were deleted, or replaced by others of their names.
     gone: Vec<Metadata>,
-    /// True if what is known is not what it was.
+    /// True if the known objects have changed.
     is_new: bool,
 }
 

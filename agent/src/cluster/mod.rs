@@ -51,21 +51,21 @@ use crate::sources::node::{Kept, NodeSource};
 use crate::sources::used_pools::UsedPools;
 use crate::state::kept::{Server, Subject};
 
-/// The name of pool objects where a path is shown.
+/// Name of the pool objects in place of a path.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
 
-/// Asks the actor what the node wants, of the document of a generation; it answers nothing while it has
-/// another one, or gives no addresses yet.
+/// Query for the node's demand, by the document of a generation. The actor gives no answer while it
+/// has another generation, or gives no addresses yet.
 #[derive(Debug)]
 pub(crate) struct AskOutlook {
     pub(crate) generation: u64,
     pub(crate) reply: oneshot::Sender<Option<Outlook>>,
 }
 
-/// The signals for the writer that there may be something to write.
+/// Signals to the writer that there may be something to write.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// An outlook may be another one than the last: the actor says so.
+    /// The outlook may have changed, as the actor reports.
     pub(crate) changed: Notify,
     /// The agent's own addresses; `None` while they are not known.
     pub(crate) ingress: watch::Sender<Option<BTreeSet<IpAddr>>>,
@@ -75,11 +75,11 @@ pub(crate) struct Signals {
     attached: Notify,
 }
 
-/// The parts of a cluster that the rest of the agent uses.
+/// Interface of the cluster's side for the rest of the agent.
 pub(crate) struct Cluster {
     /// The node's document.
     pub(crate) node: watch::Receiver<NodeSource>,
-    /// Its name where a path is shown.
+    /// Name of the document in place of a path.
     pub(crate) document: PathBuf,
     /// The pools.
     pub(crate) pools: watch::Receiver<Followed<Pools>>,
@@ -87,21 +87,21 @@ pub(crate) struct Cluster {
     pub(crate) used_pools: UsedPools,
     /// The services' addresses.
     pub(crate) services: watch::Receiver<ServicesSource>,
-    /// Network policies that nobody may enforce, where that is looked for.
+    /// Network policies that may not be enforced, if the agent looks for them.
     pub(crate) unenforced: Option<watch::Receiver<Unenforced>>,
-    /// Why the Node may still keep pods off.
+    /// The reason why the Node may still keep pods off.
     pub(crate) keeps_off: watch::Receiver<Option<String>>,
-    /// The writer's queries.
+    /// Queries of the writer.
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
-    /// The gate that commands pass before the actor.
+    /// Gate that commands pass before they reach the actor.
     pub(crate) gate: Gate,
-    /// The way to have the writer look.
+    /// Signals that make the writer check.
     pub(crate) signals: Arc<Signals>,
-    /// Messages for people.
+    /// Remarks for the status.
     pub(crate) remarks: Remarks,
 }
 
-/// A cluster that the settings lead to. Nothing of it was asked yet.
+/// A cluster that the settings name. It has had no request yet.
 pub(crate) struct Prepared {
     name: String,
     parameters: Parameters,
@@ -257,7 +257,7 @@ fn reporter(node: &str) -> Reporter {
     }
 }
 
-/// The node's parameters for its operator: the settings, and the CNI configuration file.
+/// Parameters of the node's `CiliumNode`: the settings, and the CNI configuration file.
 fn parameters(section: &KubernetesSection) -> Result<Parameters> {
     let parameters = section.parameters();
     let Some(path) = &section.cni_configuration else {

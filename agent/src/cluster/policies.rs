@@ -18,19 +18,19 @@ use super::Signals;
 use super::metadata::Metadatas;
 use crate::server::{Command, Handle};
 
-/// The time in which changes are collected.
+/// Time for which changes are collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// The time between looks without any sign of a change.
+/// Interval between checks without a sign of a change.
 const LOOK: Duration = Duration::from_mins(1);
 /// Most pods that an event names.
 const NAMED: usize = 5;
 
-/// Network policies that perhaps no software enforces.
+/// Network policies that may not be enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unenforced {
-    /// Those that select pods of this node.
+    /// Policies that select pods of this node.
     pub(crate) selected: Vec<Selected>,
-    /// Why policies are not followed.
+    /// The reason why policies are not followed.
     pub(crate) error: Option<String>,
 }
 

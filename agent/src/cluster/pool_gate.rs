@@ -1,4 +1,4 @@
-//! The gate for commands on their way to the actor: a pod that is added gets its pool here. That
+//! Gate that commands pass on their way to the actor. A new pod gets its pool here, because that
 //! may need the API server, and the actor never waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,17 +25,17 @@ type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
 
 /// A request for addresses.
 trait Asks: Send + Sync {
-    /// The answer.
+    /// Answer to the request.
     type Answer: Send;
 
-    /// Their future owner.
+    /// Owner of the addresses.
     fn owner(&self) -> &Owner;
-    /// Those that are asked for by themselves.
+    /// Addresses that are requested explicitly.
     fn addresses(&self) -> &BTreeSet<IpAddr>;
-    /// The rest of the request.
+    /// Other parameters of the request.
     fn ask(&self) -> &Ask;
     fn ask_mut(&mut self) -> &mut Ask;
-    /// The command for the actor.
+    /// Command for the actor.
     fn command(self, reply: Reply<Self::Answer>) -> Command;
 }
 
@@ -85,10 +85,10 @@ pub(crate) struct Gate {
     choosing: Choosing,
 }
 
-/// Why a pod gets no addresses.
+/// Reason why a pod gets no addresses.
 struct Refusal {
     error: ApiError,
-    /// The reason of an event of the pod, if there is one.
+    /// Reason of the event for the pod, if there is one.
     reason: Option<&'static str>,
 }
 
@@ -138,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// Sends commands through the gate; returns those that it lets pass.
+    /// Passes commands through the gate; returns the receiver at its other end.
     pub(crate) fn guard(self, mut commands: mpsc::Receiver<Command>) -> mpsc::Receiver<Command> {
         let (sender, receiver) = mpsc::channel(crate::server::Handle::QUEUE);
         tokio::spawn(async move {
@@ -186,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// Starts the selection of a pool for an owner's addresses.
+    /// Begins to choose the pool of an owner's addresses.
     async fn begin<R: Asks + 'static>(
         &self,
         request: R,
@@ -201,8 +201,8 @@ impl Gate {
         tokio::spawn(async move { gate.add(request, reply, number, &actor).await });
     }
 
-    /// Passes on what takes back all that an owner has. An add that has not come further must not come
-    /// after it.
+    /// Passes on a command that releases all that an owner has. An add that is still in the gate
+    /// must not follow it.
     async fn end(
         &self,
         owner: &Owner,

@@ -19,7 +19,8 @@ use crate::sources::follow::Followed;
 use crate::sources::pools;
 use crate::state::kept::Kept;
 
-/// The delay of removals. Before the resource itself goes, the API server removes its objects.
+/// Time for which removals are held back. Before the resource itself is removed, the API server
+/// removes its objects.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Follows the pools: those for policy and allocation, and those that pods are chosen for. The kept

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::server::{Command, Handle, IngressCommand};
 
-/// The time between looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_secs(5);
 const REFUSED: &str = "RefusedEntry";
 const BYPASSED: &str = "RuleBypassed";

@@ -1,4 +1,4 @@
-//! The cluster's services: their CIDRs, and the other addresses that the service proxy translates.
+//! Services of the cluster: their CIDRs, and the other addresses that the service proxy translates.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,14 +12,14 @@ use kubernetes::services;
 use loader::intent::ClusterServices;
 use tokio::sync::watch;
 
-/// The cluster's services, and the reason why there is nothing newer.
+/// Services of the cluster, and the reasons why nothing newer is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServicesSource {
-    /// The known addresses.
+    /// Known services.
     pub(crate) known: ClusterServices,
-    /// Why the CIDRs are not followed.
+    /// The reason why the CIDRs are not followed.
     pub(crate) cidrs_error: Option<String>,
-    /// Why the addresses are not followed.
+    /// The reason why the addresses are not followed.
     pub(crate) addresses_error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages of the cluster's side for the status: the newest ones of each topic.
+//! Remarks of the cluster's side for the status: the newest of each topic.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use super::POOLS_PLACE;
 /// The topic of pools: what is wrong with their restrictions and selectors.
 pub(super) const POOLS_TOPIC: &str = "pools";
 
-/// Messages by topic.
+/// Remarks by topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remarks(Arc<Mutex<BTreeMap<&'static str, Vec<String>>>>);
 
 impl Remarks {
-    /// Sets all messages of a topic. New ones are logged.
+    /// Replaces the remarks of a topic. New ones are logged.
     pub(super) fn set(&self, topic: &'static str, remarks: &[String]) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = all.insert(topic, remarks.to_owned()).unwrap_or_default();
@@ -24,7 +24,7 @@ impl Remarks {
         }
     }
 
-    /// The refused parts of pools' objects.
+    /// Refused fields of the pools' objects.
     pub(crate) fn refused(&self) -> Vec<Refused> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pools = all.get(POOLS_TOPIC).into_iter().flatten();

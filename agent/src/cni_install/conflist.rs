@@ -12,14 +12,14 @@ use towpath_cni::spec::SpecVersion;
 
 /// The reference plugin that does `hostPort`.
 pub(super) const PORTMAP: &str = "portmap";
-/// The version that runtimes of the last years and Debian's plugins all support.
+/// Version that all runtimes of the last years and Debian's plugins support.
 const COMMON: SpecVersion = SpecVersion::V1_0_0;
 
-/// A list as it would be if nobody else added to it.
+/// The desired list, without the entries of other programs.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) text: Vec<u8>,
-    /// An own list, all of whose entries the operator decides on.
+    /// True for a list that the operator provides, with all of its entries.
     pub(super) is_given: bool,
 }
 

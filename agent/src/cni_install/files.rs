@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use super::Report;
 use crate::faults::{self, Point};
 
-/// Prefix of a temporary file's name. Runtimes look at `.conf`, `.conflist` and `.json` only.
+/// Prefix of a temporary file's name. Runtimes read `.conf`, `.conflist` and `.json` only.
 const TEMPORARY_PREFIX: &str = ".towpath-new-";
 const PERMISSIONS: u32 = 0o7777;
 

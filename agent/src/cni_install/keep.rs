@@ -71,7 +71,7 @@ fn remove_old(what: &Install) -> Result<()> {
     Ok(())
 }
 
-/// The messages that are in the log already.
+/// Messages that are in the log already.
 #[derive(Default)]
 struct Log {
     error: String,
@@ -81,7 +81,7 @@ struct Log {
 }
 
 impl Log {
-    /// Says once that another program fights, and that it has ended.
+    /// Logs once that another program interferes, and that it has stopped.
     fn fight(&mut self, slowed: Option<Duration>) {
         if slowed.is_some() && !self.is_fought {
             tracing::warn!(

@@ -19,12 +19,13 @@ const EARLIER: &str = "10-towpath.conflist.earlier-boot";
 const DAMAGED: &str = "10-towpath.conflist.damaged";
 /// A list of ours alone is for the runtime, which is root.
 const MODE: u32 = 0o600;
-/// Nobody but the owner may write it.
+/// Only the owner may write it.
 const WRITERS: u32 = 0o022;
-/// Another program may change the list while it is read. One that does so each time is at war.
+/// Another program may change the list while it is read. A program that does so each time is in
+/// conflict with ours.
 const ATTEMPTS: u32 = 10;
 
-/// Puts our part of the list into its wanted form; waits for the agent where it is not.
+/// Writes our part of the list if it differs; waits for the agent in that case.
 pub(super) fn put(
     folder: &Folder,
     wanted: &Wanted,

@@ -23,14 +23,14 @@ pub use keep::keep;
 
 /// Name of the configuration list. Runtimes take the first by name.
 pub const CONFLIST: &str = "10-towpath.conflist";
-/// Permissions of the binaries.
+/// File mode of the binaries.
 const BINARY_MODE: u32 = 0o755;
-/// The time limit of the agent's answer on its readiness.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time between requests to an agent that is not ready yet.
+/// Time limit for the agent's answer on its readiness.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between queries of an agent that is not ready yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where the plugin goes.
+/// Folders of the runtime.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Folder of the runtime's plugins.
@@ -39,16 +39,16 @@ pub struct Place {
     pub conf_dir: PathBuf,
 }
 
-/// The installation to make.
+/// Parameters of an installation.
 #[derive(Clone, Debug)]
 pub struct Install {
-    /// Where to.
+    /// Folders of the runtime.
     pub place: Place,
-    /// The plugin's binary; without one, the one beside our own.
+    /// The plugin's binary; by default the one in the folder of our own.
     pub plugin: Option<PathBuf>,
-    /// The configuration list; without one, it is made.
+    /// The configuration list; by default a generated one.
     pub conflist: Option<PathBuf>,
-    /// The wait for an agent that is not ready; none: no wait.
+    /// Time to wait for an agent that is not ready; none for no wait.
     pub wait: Option<Duration>,
     /// The agent's socket.
     pub socket: PathBuf,
@@ -56,29 +56,29 @@ pub struct Install {
     pub state_dir: PathBuf,
 }
 
-/// The result of an installation.
+/// Result of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
     /// Files that were written or removed.
     pub changed: Vec<PathBuf>,
-    /// Files that were as they should be.
+    /// Files that were in the desired state.
     pub unchanged: Vec<PathBuf>,
     /// Leftovers of an interrupted run that were removed.
     pub leftovers: Vec<PathBuf>,
-    /// Plugins that others added to the configuration list, whose entries stay.
+    /// Foreign plugins in the configuration list, whose entries stay.
     pub others: Vec<String>,
     /// Notes.
     pub notes: Vec<String>,
 }
 
-/// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. What
-/// is as it should be stays untouched; a run that was interrupted at any point is made good by the
-/// next.
+/// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. Files
+/// in the desired state stay untouched. The next run completes one that was interrupted at any
+/// point.
 ///
 /// # Errors
-/// When something is wrong with what is to be installed (nothing is changed then), a file cannot be
-/// written, or the agent is not ready (the binaries are there then, the list is as before).
+/// When the files to install are invalid (nothing is changed then), a file cannot be written, or
+/// the agent is not ready. In the last case the binaries are installed, and the list is unchanged.
 pub fn install(install: &Install) -> Result<Report> {
     install_wanted(install).map(|(report, _)| report)
 }

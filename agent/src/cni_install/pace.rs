@@ -1,28 +1,29 @@
-//! The time until the next look at the installation: longer each time where another program undoes
-//! it.
+//! Interval between checks of the installation. It grows while another program undoes the
+//! installation each time.
 
 use std::time::Duration;
 
-/// The usual time between looks.
+/// The usual interval between checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait while another program writes as well.
 const LONGEST: Duration = Duration::from_mins(1);
-/// Number of changes in a row that are repaired at once: an upgrade of a service mesh makes some.
+/// Number of consecutive changes that are repaired at once: an upgrade of a service mesh makes
+/// some.
 const PROMPT: u32 = 5;
-/// The time without a change after which it is calm.
+/// Time without a change that ends a conflict.
 const CALM: Duration = Duration::from_mins(2);
 
 /// The pace.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Changes that were put right without a calm between.
+    /// Changes that were repaired without a quiet time between them.
     changes: u32,
-    /// The time since the last change.
+    /// Time without a change.
     quiet: Duration,
 }
 
 impl Pace {
-    /// Takes note of a look; the wait until the next one.
+    /// Records a check. Returns the wait until the next one.
     pub(super) fn looked(&mut self, has_written: bool) -> Duration {
         if has_written {
             self.changes = self.changes.saturating_add(1);
@@ -35,7 +36,7 @@ impl Pace {
         wait
     }
 
-    /// The wait where another program fights, once it has grown.
+    /// The wait while another program interferes, once it has grown.
     pub(super) fn slowed(&self) -> Option<Duration> {
         Some(self.wait()).filter(|wait| *wait > INTERVAL)
     }

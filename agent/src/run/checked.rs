@@ -1,4 +1,4 @@
-//! Checks of a configuration before its use.
+//! Checks of a configuration before the agent acts on it.
 
 use anyhow::{Result, bail};
 
@@ -11,16 +11,16 @@ const SOCKET_MAX: usize = 107;
 
 /// A configuration that the agent can run with.
 pub(crate) struct Checked {
-    /// Access to the cluster; none without one.
+    /// The cluster; none without one.
     pub(crate) cluster: Option<Prepared>,
-    /// Settings that a user may not have meant. The agent runs all the same.
+    /// Settings that may have an unintended effect. The agent still runs.
     pub(crate) warnings: Vec<String>,
-    /// Files that cannot be used as they are now, and why.
+    /// Files that cannot be used as they are now, with the reasons.
     pub(crate) files: Vec<String>,
 }
 
 impl Checked {
-    /// Logs the warnings. Of files, those tell that follow them.
+    /// Logs the warnings. Problems of files are logged by their followers.
     pub(crate) fn log(&self) {
         for warning in &self.warnings {
             tracing::warn!("{warning}");

@@ -28,7 +28,7 @@ use crate::state::identity;
 use crate::state::kept;
 use crate::state::lock::{Lock, PinsLock};
 
-/// The objects that a clean-up removed.
+/// Result of a clean-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanUp {
     /// The objects, in the order in which they went.
@@ -37,19 +37,19 @@ pub struct CleanUp {
     pub failures: Vec<String>,
 }
 
-/// Removes everything of ours: endpoints, addresses, routes, rules, attachments, maps, records.
-/// Sysctls, MTUs and link states stay: what they were before is not known. The exception is the
-/// list of reserved ports, of which a record tells what we added.
+/// Removes all of our objects: endpoints, addresses, routes, rules, attachments, maps, records.
+/// Sysctls, MTUs and link states stay: their former values are unknown. The exception is the list
+/// of reserved ports: a record lists the ports that we added.
 ///
 /// Runtimes lose the plugin first, whose entry is in the configuration list in `conf_dir`.
 ///
-/// Objects that the recognition of others does not need go first, so that an interrupted clean-up
-/// can be run again.
+/// Objects that are not needed to recognize the others are removed first, so that an interrupted
+/// clean-up can be run again.
 ///
 /// # Errors
-/// When an agent runs; when there are endpoints and `with_endpoints` does not say that they may
-/// go; when the kernel cannot be read. An object that the kernel refuses to remove is no error: it
-/// is among the failures, and the rest goes.
+/// When an agent runs; when there are endpoints and `with_endpoints` does not allow to remove them;
+/// when the kernel cannot be read. An object that the kernel refuses to remove is no error: it is
+/// among the failures, and the others are removed.
 pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> Result<CleanUp> {
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state, Duration::ZERO).context("stop the agent first")?;

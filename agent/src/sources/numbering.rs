@@ -34,13 +34,13 @@ type Maps = BTreeMap<MapKey, MapEntry>;
 pub(crate) struct Numbering {
     path: PathBuf,
     record: Record,
-    /// Since when numbers are nobody's, as far as this agent knows.
+    /// Times since which numbers have no ENI, as far as this agent knows.
     since: BTreeMap<EniNumber, Instant>,
-    /// The inputs of the last placing.
+    /// Conditions of the last placement.
     around: Around,
-    /// True if the datapath's numbers were looked at.
+    /// True if the datapath's numbers were read.
     is_adopted: bool,
-    /// True if the record on disk is another one.
+    /// True if the record on disk differs.
     is_stale: bool,
 }
 
@@ -106,8 +106,9 @@ impl Numbering {
         }
     }
 
-    /// Restores the former state of entries that cannot be used, so that no running pod loses its
-    /// network: the ENI stays set up for the owners of its addresses, and gives none.
+    /// Restores the last valid form of entries that cannot be used, so that no running pod loses
+    /// its network. Such an ENI stays set up for the owners of its addresses, and gives no new
+    /// ones.
     pub(crate) fn recall(&self, node: &mut Node, enis: &mut Vec<Eni>, used: &BTreeSet<IpAddr>) {
         let known = &self.record.enis;
         node.others.retain(|other| {
@@ -140,8 +141,8 @@ impl Numbering {
         self.keep_cards(enis, used);
     }
 
-    /// All ENIs, with the former state of those that are in conflict with others by now, to be
-    /// placed again. `None` where there is none.
+    /// Restores the last valid form of ENIs that now conflict with others. Returns all ENIs, to be
+    /// placed again; `None` if there is no conflict.
     pub(crate) fn recall_left_out(&self, node: &mut Node) -> Option<Vec<Eni>> {
         let left_out = node
             .others
@@ -164,12 +165,12 @@ impl Numbering {
         Some(recalled.collect())
     }
 
-    /// Takes up what the metadata service says of network cards.
+    /// Takes the network cards that the metadata service reports.
     pub(crate) fn take_cards(&mut self, cards: BTreeMap<MacAddr, u32>) {
         self.around.cards = cards;
     }
 
-    /// One of another network card stays for the pods that are on it.
+    /// Keeps an ENI of another network card for the pods that are on it.
     fn keep_cards(&self, enis: &mut [Eni], used: &BTreeSet<IpAddr>) {
         for eni in enis {
             let card = self.around.cards.get(&eni.mac).copied().unwrap_or(0);
@@ -180,7 +181,7 @@ impl Numbering {
         }
     }
 
-    /// The inputs of placing these ENIs.
+    /// Conditions of the placement of these ENIs.
     pub(crate) fn around(
         &mut self,
         enis: &[Eni],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loader::intent::Node;
 use loader::kernel::Link;
 
-/// The message about a document none of whose MACs is on this node.
+/// Warning for a document none of whose MACs is on this node.
 pub(crate) fn another_machine(node: &Node, links: &BTreeMap<u32, Link>) -> Option<String> {
     let numbered = node.enis.values().map(|eni| eni.mac);
     let others = node.others.iter().filter_map(|eni| eni.mac);

@@ -17,7 +17,7 @@ use loader::stamp::Stamp;
 /// Prefix of a temporary file's name.
 const TEMPORARY_PREFIX: &str = ".new-";
 
-/// The sync of a folder; tests have a disk that fails.
+/// Function that makes a folder durable; tests simulate a failing disk.
 type Sync = fn(&Path) -> io::Result<()>;
 
 /// The folder.
@@ -28,7 +28,7 @@ pub(crate) struct Folder {
     unsynced: Option<String>,
 }
 
-/// The way in which a file is written.
+/// Parameters of writing a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writing {
     /// True if a power cut must not leave it empty under its name.
@@ -166,7 +166,7 @@ impl Folder {
         self.unsynced.as_deref()
     }
 
-    /// Makes every sync from now on end like this.
+    /// Replaces the function for every later sync.
     #[cfg(test)]
     pub(crate) fn set_sync(&mut self, sync: Sync) {
         self.sync = sync;

@@ -1,4 +1,4 @@
-//! Which state folder goes with which pins: both have one id.
+//! Match of the state folder and the pins: both have one id.
 //!
 //! The folder has it in a file, the pins as the name of a folder beside those of maps and links, since
 //! a BPF file system holds no files. A folder of other pins says nothing of what is in the kernel, and its
@@ -21,8 +21,8 @@ const PREFIX: &str = "state-";
 /// Digits of an id: 128 bits.
 const DIGITS: usize = 32;
 
-/// Checks that a state folder and pins go together, and has both say so from now on. The folder
-/// beside the pins that says it.
+/// Checks that a state folder and pins belong together, and writes the id to both. Returns the
+/// folder beside the pins that carries it.
 ///
 /// # Errors
 /// When both have an id, and not the same one; or when the pins' cannot be read or written.
@@ -103,7 +103,7 @@ fn beside(pins: &Path) -> Result<Option<(String, PathBuf)>> {
     Ok(None)
 }
 
-/// The folders in a folder; none where it is no folder.
+/// Content of a folder; none if it is no folder.
 fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let read = || {
         fs::read_dir(folder)?

@@ -1,4 +1,4 @@
-//! The last known state of sources, kept on disk: it outlives the agent, within one boot.
+//! Latest state of the sources, kept on disk: it outlives the agent, within one boot.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use sha1::{Digest as _, Sha1};
 /// Largest record that is read, in bytes: by far more than all namespaces of a large cluster need.
 const RECORD_MAX: u64 = 256 << 20;
 
-/// The kept sources: each has a record in the state folder.
+/// Kept sources: each has a record in the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The node document.
@@ -138,8 +138,8 @@ impl Kept {
         }
     }
 
-    /// The value that an agent of this boot kept of the source, parsed from its text. One that
-    /// cannot be read counts as none, and is logged.
+    /// Parsed document that an agent of this boot kept of the source. An unreadable one counts as
+    /// none, and is logged.
     pub(crate) fn read_as<T, E: fmt::Display>(
         &self,
         source: &str,
@@ -153,8 +153,8 @@ impl Kept {
         parsed.inspect_err(told).ok()
     }
 
-    /// The document that an agent of this boot kept of the source. One that cannot be read is as good
-    /// as none.
+    /// The document that an agent of this boot kept of the source. An unreadable one counts as
+    /// none.
     pub(crate) fn read(&self, source: &str) -> Option<String> {
         let record = self.record().unwrap_or_else(|error| {
             tracing::warn!("what an earlier agent kept is not used: {error:#}");

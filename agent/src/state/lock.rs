@@ -14,12 +14,12 @@ use nix::fcntl::{Flock, FlockArg};
 /// Name of the lock file in the state folder.
 const NAME: &str = "agent.lock";
 
-/// The time that an agent waits for the one before it, which may be about to end.
-pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time between looks.
+/// Time for which an agent waits for the one before it, which may be about to end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Interval between attempts.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// The result of an attempt to take a lock.
+/// Result of an attempt to take a lock.
 pub(crate) enum Attempt<T> {
     /// It is taken.
     Taken(T),

@@ -25,9 +25,9 @@ const VERSION: u32 = 2;
 /// The oldest version that is read: its records say nothing of leases and pods.
 const OLDEST: u32 = 1;
 const SUFFIX: &str = ".json";
-/// Suffix of the record of a deleted endpoint, until the kernel has nothing of it.
+/// Suffix of a deleted endpoint's record, until the kernel has nothing of the endpoint.
 const DELETED_SUFFIX: &str = ".json.deleted";
-/// Suffix of a record that cannot be read.
+/// Suffix of an unreadable record.
 const CORRUPT_SUFFIX: &str = ".json.corrupt";
 const WRITING: Writing = Writing {
     is_synced: true,
@@ -39,20 +39,20 @@ const WRITING: Writing = Writing {
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: Folder,
-    /// True if anything was put since the last sync.
+    /// True if a record was written since the last sync.
     is_due: bool,
-    /// Endpoints that were deleted and may still be in the kernel. Without a record they would be
-    /// taken for endpoints that lost theirs.
+    /// Endpoints that were deleted and may still be in the kernel. Without a record they would seem
+    /// to be endpoints that lost theirs.
     deleted: BTreeSet<EndpointId>,
 }
 
-/// The content of the disk.
+/// State that was on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     /// The endpoints.
     pub(crate) endpoints: BTreeMap<EndpointId, Endpoint>,
-    /// Records that cannot be read, under the names that they have now. Whose they were is only
-    /// known by the id in the name.
+    /// Records that cannot be read, under the names that they have now. Their owners are known only
+    /// by the id in the name.
     pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The socket's commands about addresses.
+//! Commands of the socket that concern addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -115,7 +115,7 @@ impl<K: Host> Actor<K> {
         self.addresses.list(&self.intent, &self.nat)
     }
 
-    /// The state of allocation.
+    /// State of allocation.
     pub(crate) fn allocation_status(&self) -> AllocationStatus {
         let bad = self.pending.bad();
         let mut status = self.addresses.status(&self.intent, &self.nat, bad);

@@ -98,7 +98,7 @@ impl<K: Host> Actor<K> {
         Ok(admitted)
     }
 
-    /// True if an owner has any address.
+    /// True if an owner has an address.
     pub(crate) fn holds(&self, owner: &Owner) -> bool {
         !self.addresses.held_by(owner).is_empty()
     }

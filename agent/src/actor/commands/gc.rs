@@ -13,12 +13,12 @@ use crate::allocation::Addresses;
 use crate::host::kernel::Host;
 use crate::host::netns::Netns;
 
-/// The time after the begin of an ADD in which a runtime's list may lack the attachment: the list
-/// may be older. Longer than any ADD takes.
+/// Time after the begin of its ADD for which an attachment may be missing in a runtime's list,
+/// since the list may be older. It is longer than any ADD takes.
 const YOUNG: Duration = Duration::from_secs(30);
 
 impl<K: Host> Actor<K> {
-    /// Takes away what is of the network and of none of the owners that live.
+    /// Removes the objects of the network that belong to none of the owners that are alive.
     pub(crate) async fn collect(&mut self, request: Collect) -> Collected {
         let Collect { network, valid } = request;
         let valid: BTreeSet<Owner> = valid.into_iter().collect();

@@ -1,4 +1,4 @@
-//! The socket's commands.
+//! Commands of the socket.
 
 mod addresses;
 mod endpoint_leases;
@@ -29,11 +29,11 @@ use crate::server::{Command, EndpointRequest, Reply};
 #[derive(Debug)]
 pub(crate) struct Admitted {
     endpoint: Endpoint,
-    /// True if its record goes when it cannot be made.
+    /// True if it is forgotten when it cannot be made.
     new: bool,
 }
 
-/// The objects to remove because their owner is deleted.
+/// Objects to remove because their owner was forgotten.
 pub(crate) enum Forgotten {
     /// Nothing: the owner had none.
     Nothing,
@@ -42,7 +42,7 @@ pub(crate) enum Forgotten {
 }
 
 impl<K: Host> Actor<K> {
-    /// Answers a command, and those that wait behind it as far as they are served together.
+    /// Answers a command, and the next ones that are served together with it.
     pub(crate) async fn serve(&mut self, command: Command, more: &mut mpsc::Receiver<Command>) {
         let mut next = Some(command);
         while let Some(command) = next {

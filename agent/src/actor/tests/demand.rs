@@ -1,4 +1,4 @@
-//! The node's demand, and the events that it waits for.
+//! Demand of the node, and the conditions that it waits for.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Makes the document one of single addresses of ENI 1, some of which are in the operator's
-/// handshake.
+/// Sets a document with single addresses of ENI 1, some of which have a release state of the
+/// operator.
 fn flat(actor: &mut Actor<ModelHost>, pool: &[&str], release: &[(&str, Release)]) {
     let addresses = pool.iter().map(|one| (ip(one), "eni-1".to_owned()));
     let release = release.iter().map(|(one, state)| (ip(one), *state));

@@ -1,4 +1,5 @@
-//! The ledger of addresses: damage, failed removals, and an agent that allocates none for a while.
+//! Records of addresses: damage, records that cannot be removed, and an agent that gives no
+//! addresses for a while.
 
 use std::net::IpAddr;
 
@@ -180,7 +181,7 @@ async fn what_a_failed_add_leaves_keeps_its_address() {
     assert!(free < left && left < next, "{free}, {left}, {next}");
 }
 
-/// Leases and cooldowns are right again when the agent allocates addresses again.
+/// Leases and cooldowns are correct again when the agent gives addresses again.
 #[tokio::test]
 async fn an_agent_that_gives_no_addresses_keeps_count() {
     let mut machine = Machine::new();

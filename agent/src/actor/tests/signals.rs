@@ -57,7 +57,7 @@ impl Agent {
         answer.await.unwrap().unwrap()
     }
 
-    /// Numbers of requested addresses and of kept blocks of the pool.
+    /// Number of requested addresses of the pool, and number of its kept blocks.
     async fn wants(&self) -> (u64, usize) {
         let wanted = self.outlook().await.wanted;
         let requested = wanted
@@ -90,7 +90,7 @@ impl Agent {
         self.lease_for(name, None).await
     }
 
-    /// Requests an address for a pod.
+    /// Leases an address to an owner, for a pod if one is named; true if it was given.
     async fn lease_for(&self, name: &str, pod: Option<&str>) -> bool {
         let pools = [(Family::V4, MARS.to_owned())].into();
         let families = ask(&[Family::V4]);

@@ -42,7 +42,7 @@ struct Cluster {
     pace: Pace,
     now: u64,
     pods: Vec<Pod>,
-    /// Kubelet's waits in milliseconds, one after the other.
+    /// The waits of kubelet, in milliseconds, one after another.
     retries: Vec<u64>,
 }
 

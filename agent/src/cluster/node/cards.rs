@@ -10,7 +10,7 @@ use crate::config::MetadataEndpoint;
 use crate::server::{Command, Handle};
 use crate::sources::instance;
 
-/// The time between looks: an ENI that is attached later has to be known soon.
+/// Interval between look-ups: an ENI that is attached later has to be known soon.
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// Follows them, where there is a metadata service. Must be called inside a tokio runtime.

@@ -13,14 +13,14 @@ use tokio::sync::watch;
 
 use super::instance::Looked;
 
-/// The inputs of its creation.
+/// Parameters of its creation.
 #[derive(Clone)]
 pub(in crate::cluster) struct Creation {
     pub(in crate::cluster) parameters: Parameters,
     pub(in crate::cluster) instance: watch::Receiver<Looked>,
 }
 
-/// The object, as it should be.
+/// The object in its desired state.
 ///
 /// # Errors
 /// When the server does not answer in time, or refuses.

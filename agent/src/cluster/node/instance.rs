@@ -1,4 +1,5 @@
-//! The instance's identity, requested from its metadata service in the background until it answers.
+//! Identity of the instance: requested from its metadata service until that answers, without
+//! blocking anything.
 
 use apiserver::retry::Retry;
 use kubernetes::node_template::Instance;
@@ -10,17 +11,17 @@ use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 use crate::sources::instance::InstanceError;
 
-/// The topic of what there is to tell.
+/// Topic of the remarks.
 const TOPIC: &str = "instance";
 
-/// The known identity of the instance.
+/// State of the instance's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Looked {
-    /// Nobody has answered yet.
+    /// No answer has arrived yet.
     Asking,
-    /// Nothing; it is asked again, if there is somebody to ask.
+    /// Unknown; it is requested again, if there is a metadata service.
     Unknown,
-    /// All of it. It is the same as long as the instance runs.
+    /// Known. It is constant as long as the instance runs.
     Known(Instance),
 }
 
@@ -33,7 +34,7 @@ impl Looked {
     }
 }
 
-/// Begins to ask.
+/// Begins to request it.
 pub(in crate::cluster) fn look(
     endpoint: Option<MetadataEndpoint>,
     remarks: Remarks,

@@ -33,16 +33,17 @@ use crate::sources::follow::Followed;
 use crate::sources::node;
 use crate::sources::node::{DocumentError, Kept, NodeSource};
 
-/// The wait before it is read by itself where a watch has failed.
+/// Interval at which the object is read by itself after a watch has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The object that is there.
+/// The current object.
 #[derive(Clone, Debug)]
 pub(in crate::cluster) struct Current {
     pub(in crate::cluster) object: Arc<Value>,
-    /// The document's generation that it is.
+    /// Its generation of the document.
     pub(in crate::cluster) generation: u64,
-    /// True if it is the document in force: a new one without ENIs is not, while the last had some.
+    /// True if it is the document in force: a new one without ENIs is not, if the last one had
+    /// some.
     pub(in crate::cluster) in_force: bool,
 }
 
@@ -52,19 +53,19 @@ pub(in crate::cluster) struct NodeTask {
     name: String,
     mark: MarkLayout,
     mode: IpamMode,
-    /// The inputs of its creation; `None` where other software creates it.
+    /// Parameters of its creation; `None` if another component creates it.
     creation: Option<Creation>,
     source: watch::Sender<NodeSource>,
     current: watch::Sender<Option<Current>>,
-    /// When the next try to make it is due.
+    /// Time of the next try to create it.
     due: Option<Instant>,
-    /// The try that goes on.
+    /// The current try.
     ensuring: Option<BoxFuture<'static, Result<Value>>>,
     retry: Retry,
     kept: Option<Kept>,
     /// The instance that this is, by its metadata service.
     identity: watch::Receiver<Identity>,
-    /// True if the list that comes in has the object.
+    /// True if the incoming list has the object.
     is_listed: bool,
 }
 
@@ -105,8 +106,7 @@ impl NodeTask {
         self
     }
 
-    /// Keeps the last good object beyond the agent's life: the kept one is in force until the
-    /// server gives one.
+    /// Keeps the last valid object on disk: it is in force until the server gives one.
     pub(in crate::cluster) fn keeping(mut self, kept: Kept) -> Self {
         let node = kept.read_as(&self.place(), |text| {
             let object = serde_json::from_str::<Value>(text)?;
@@ -286,7 +286,7 @@ impl NodeTask {
         }
     }
 
-    /// Takes the instance's identity into the object once it is known.
+    /// Schedules an update of the object once the instance is known.
     fn take_instance(&mut self) {
         let creation = self.creation.as_mut();
         let is_known = creation.is_some_and(|creation| {

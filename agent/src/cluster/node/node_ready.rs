@@ -1,4 +1,4 @@
-//! Lets the Node take pods once the agent is ready: removes the taint that it was started with.
+//! Removal of the startup taint from the Node once the agent is ready, so that the Node takes pods.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::server::{Command, Handle};
 
-/// The time between checks of the agent's readiness.
+/// Interval at which the agent is checked for readiness.
 const ASK: Duration = Duration::from_secs(1);
-/// The time between later looks at the Node: it may have been recreated, with its taint.
+/// Interval at which the Node is checked afterwards: it may have been recreated, with its taint.
 const LOOK: Duration = Duration::from_mins(5);
 
 /// The task.
@@ -25,16 +25,16 @@ pub(in crate::cluster) struct Arrival {
     pub(in crate::cluster) client: Client,
     /// The Node's name.
     pub(in crate::cluster) node: String,
-    /// The key of the taint, where one is to go.
+    /// The key of the taint, if one has to be removed.
     pub(in crate::cluster) taint: Option<String>,
-    /// The agent, which knows its readiness.
+    /// The agent, for its readiness.
     pub(in crate::cluster) agent: Handle,
-    /// Why the Node may still keep pods off.
+    /// The reason why the Node may still keep pods off.
     pub(in crate::cluster) trouble: watch::Sender<Option<String>>,
 }
 
 impl Arrival {
-    /// Runs until nobody wants to know of it any more.
+    /// Runs until no receiver is left.
     pub(in crate::cluster) async fn run(self) {
         let mut retry = Retry::default();
         while !self.trouble.is_closed() {

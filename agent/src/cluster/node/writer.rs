@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::cluster::node::Current;
 use crate::cluster::{AskOutlook, Signals};
 
-/// The wait for the actor to have the newest document.
+/// Wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
 
 pub(in crate::cluster) struct Writer {
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// Takes the server's answer as the node's document.
+    /// Passes the server's answer on as the node's document.
     async fn hand_on(&self, object: DynamicObject) -> Outcome {
         if let Ok(object) = objects::value(object) {
             // The task that takes it ends with the agent.
@@ -155,12 +155,12 @@ impl Writer {
     }
 }
 
-/// The effect of an error on the next try.
+/// Consequence of an error for the next try.
 fn outcome(error: &kube::Error) -> Outcome {
     match Failure::from(error) {
         Failure::Conflict => Outcome::Conflict,
         Failure::Busy(wait) => Outcome::Later(wait.max(Pace::URGENT)),
-        // It is gone; that it is will be seen.
+        // It is gone, which the watch will report.
         Failure::Absent => Outcome::Done,
         Failure::Refused | Failure::Unknown => Outcome::Failed,
     }

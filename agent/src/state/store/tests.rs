@@ -1,4 +1,4 @@
-//! Records that survive, and those that are set aside.
+//! Records that survive, and records that are set aside.
 
 use proptest::prelude::*;
 
