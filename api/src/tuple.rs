@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipam::Family;
 
-/// An address, with a port where one is told.
+/// An address, with a port if one is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The address.
@@ -86,8 +86,8 @@ impl Tuple {
         }
     }
 
-    /// The ports of its flow, where they are told: an ICMP echo has its id and nothing at the
-    /// other end.
+    /// The ports of its flow, if they are given: an ICMP echo has its id and nothing at the other
+    /// end.
     #[must_use]
     pub fn ports(&self) -> Option<(u16, u16)> {
         let destination = match self.protocol {

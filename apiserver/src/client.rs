@@ -127,9 +127,9 @@ impl Access {
     pub fn connect(self, watch: Duration) -> Result<Connection> {
         let Self { mut config, proxy } = self;
         config.connect_timeout = Some(CONNECT);
-        // A watch that says nothing at all for somewhat longer than it lives has gone stale.
+        // A watch that is silent for somewhat longer than its lifetime has gone stale.
         config.read_timeout = Some(watch + watch / 4);
-        // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
+        // The caller decides on the next request, and gets the wait that the server wants.
         config.default_retry = false;
         let url = config.cluster_url.to_string();
         let server = Server {

@@ -155,7 +155,7 @@ impl Task {
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 self.reports.written(&report);
             }
-            // Somebody has removed it, or its namespace goes.
+            // It was deleted, or its namespace is being deleted.
             Ok(Err(kube::Error::Api(status)))
                 if matches!(status.code, 404) || is_ending(&status) =>
             {
@@ -195,7 +195,7 @@ struct Event<'a> {
     reporter: &'a Reporter,
     /// Now, on the clock of the report.
     now: Duration,
-    /// Now, as people tell it.
+    /// The current wall-clock time.
     clock: Timestamp,
 }
 

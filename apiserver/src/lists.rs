@@ -163,7 +163,7 @@ where
     /// True if the event means that the objects have to be listed.
     fn is_to_list(&mut self, event: &Result<Event<K>>) -> bool {
         match event {
-            // The one before has ended in the middle, and nobody says why.
+            // The former stream has ended in the middle, without a reason.
             Ok(Event::Init) if self.began.is_some() => true,
             Ok(Event::Init) => {
                 self.began = Some(Instant::now());

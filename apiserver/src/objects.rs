@@ -145,7 +145,7 @@ pub fn pods_of(client: &Client, namespace: &str) -> Api<PartialObjectMeta> {
     Api::namespaced_with(client.clone(), namespace, &of)
 }
 
-/// An object as a value, without who wrote which field: that is most of it, and nobody's business here.
+/// An object as a value, without its managed fields: they are most of it, and have no use here.
 ///
 /// # Errors
 /// When the object cannot be JSON, which one that came as JSON can.

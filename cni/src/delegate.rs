@@ -73,7 +73,8 @@ impl Delegate {
         Ok(result)
     }
 
-    /// DEL after something has failed: that is what the caller is told, and no more can be done.
+    /// Deletes the addresses after another failure. The caller gets that failure, so an error here
+    /// is only logged.
     pub fn undo(&self, config: &[u8]) {
         if let Err(failure) = self.call(Command::Del, config) {
             log::warn(&format!("after a failed ADD: {failure}"));

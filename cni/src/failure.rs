@@ -28,7 +28,7 @@ pub enum Code {
     TryAgainLater,
     /// No pod can be added now.
     NotAvailable,
-    /// CHECK found the container's network not as it should be.
+    /// CHECK found the container's network in another state than the desired one.
     CheckFailed,
     /// The agent speaks no version of the socket's interface that this plugin speaks.
     AgentVersion,

@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody reads it; the exit code still tells.
+            // The output may be closed; the exit code still reports the failure.
             print(&failure.to_json(version)).ok();
             ExitCode::FAILURE
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Tells whoever collects standard error. Where nobody does, the call goes on.
+/// Writes a warning to standard error. If that fails, the call goes on.
 pub(crate) fn warn(message: &str) {
     writeln!(io::stderr(), "towpath-cni: {message}").ok();
 }

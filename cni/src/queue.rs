@@ -91,9 +91,9 @@ impl Queue {
         self.sync()
     }
 
-    /// Forgets the DEL of an owner, which has been carried out. Where somebody else is at the queue, the
-    /// entry is theirs to remove: they may be about to carry it out once more, which nothing new of this
-    /// owner may come before.
+    /// Removes the DEL of an owner, which has been carried out. If another process has the queue,
+    /// that process has to remove the entry. It may be about to carry the entry out once more, and
+    /// nothing new of this owner may come before that.
     pub fn forget(&self, owner: &Owner) {
         let path = self.path(owner);
         if path.exists()
@@ -103,9 +103,9 @@ impl Queue {
         }
     }
 
-    /// Carries out what is queued, the owner's own entry first: that has to be done before anything
-    /// new is made for it. Others' wait where somebody else is at it, or where the agent does not
-    /// answer.
+    /// Carries out the queue, the owner's own entry first: that has to be done before anything new
+    /// is made for the owner. Other entries wait if another process has the queue, or if the agent
+    /// does not answer.
     ///
     /// # Errors
     /// When the owner's own entry could not be carried out.
@@ -168,7 +168,7 @@ impl Queue {
                 log::warn(&format!("{} is set aside: {error}", path.display()));
                 let mut aside = path.as_os_str().to_owned();
                 aside.push(CORRUPT_SUFFIX);
-                // Where that fails too, it is looked at again.
+                // If that fails too, the next call reads the entry again.
                 fs::rename(path, aside).ok();
                 return Ok(());
             }
@@ -179,7 +179,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The lock; `None` where somebody else has it and nothing needs it. Waits as long as `needed`.
+    /// The lock; `None` if another process has it and nothing needs it. Waits as long as `needed`.
     fn lock(&self, patience: Duration, needed: impl Fn() -> bool) -> Result<Option<File>, Failure> {
         let path = self.folder.join(LOCK);
         match lock(&path, patience, needed) {
@@ -205,7 +205,7 @@ impl Queue {
         paths.filter(|path| is_entry(path)).collect()
     }
 
-    /// Removes temporary files of calls that were killed. A young one is somebody's work.
+    /// Removes temporary files of calls that were killed. A young one may belong to a running call.
     fn remove_leftovers(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for entry in entries {

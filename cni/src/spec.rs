@@ -10,7 +10,7 @@ use crate::failure::{Code, Failure};
 pub enum SpecVersion {
     /// 0.3.1: ADD and DEL.
     V0_3_1,
-    /// 0.4.0: CHECK besides.
+    /// 0.4.0: adds CHECK.
     V0_4_0,
     /// 1.0.0: an address no longer names its family.
     V1_0_0,

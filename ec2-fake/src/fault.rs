@@ -51,7 +51,7 @@ pub enum Delivery {
     /// At once.
     #[default]
     Whole,
-    /// Not at all.
+    /// Never.
     Lost,
     /// After so many milliseconds.
     Late(u64),

@@ -10,7 +10,7 @@ use crate::family::Family;
 
 /// Addresses at the start of a subnet that EC2 keeps for itself; the last one is kept as well.
 const KEPT_FIRST: u128 = 4;
-/// Blocks of a subnet that are ever looked at; an IPv6 subnet has more than any test uses.
+/// Most blocks of a subnet that are searched; an IPv6 subnet has more than any test uses.
 const MOST_BLOCKS: u128 = 1 << 16;
 
 /// The use of one aligned block.

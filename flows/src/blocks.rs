@@ -1,4 +1,4 @@
-//! The blocks of ports of busy destinations, held against the flows that there are.
+//! The blocks of ports of busy destinations, compared with the existing flows.
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,7 +40,7 @@ impl Blocks {
         Ok(Self { blocks, busy })
     }
 
-    /// Meets a flow; whether its destination is a busy one.
+    /// Records a flow. Returns true if its destination is busy.
     pub(super) fn see(&mut self, key: &FlowKey) -> bool {
         if self.blocks.is_empty() {
             return false;
@@ -58,8 +58,8 @@ impl Blocks {
         is_busy
     }
 
-    /// Removes the blocks of destinations that were not met, and clears the bits that stand for
-    /// no flow. A flow that came meanwhile may lose its bit; that costs a try, and no flow.
+    /// Removes the blocks of destinations that no flow has, and clears the bits without a flow. A
+    /// flow that was opened during the sweep may lose its bit; that costs a try, and no flow.
     pub(super) fn clean(self, tables: &impl Tables) -> Result<()> {
         let met: HashSet<Destination> = self
             .blocks

@@ -55,9 +55,9 @@ impl Lookups {
     };
 }
 
-/// Tells the programs where to look for flows.
+/// Switch of the programs' extra look-ups for flows.
 pub trait Switch: Send + Sync {
-    /// Tells them.
+    /// Sets the look-ups.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -143,8 +143,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Says what a pass of the agent came to: the addresses of the endpoints that there are to be,
-    /// and whether the maps hold all that they should.
+    /// Records the result of a pass of the agent: the addresses of the endpoints that are to exist,
+    /// and true if the maps hold all that they should.
     pub fn passed(&self, endpoints: BTreeSet<IpAddr>, is_clean: bool) {
         let mut state = lock(&self.state.0);
         let is_news = state.around.endpoints.as_deref() != Some(&endpoints);
@@ -169,8 +169,8 @@ impl Handle {
         lock(&self.state.0).stale.set(addresses, Instant::now());
     }
 
-    /// True if no entry of conntrack leads to such an address any more, as far as can be known. Without
-    /// a sweeper nobody asks.
+    /// True if no entry of conntrack is known to lead to such an address any more. Without a
+    /// sweeper no entries are looked for.
     #[must_use]
     pub fn is_forgotten(&self, address: IpAddr) -> bool {
         let state = lock(&self.state.0);

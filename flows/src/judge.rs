@@ -95,7 +95,7 @@ impl Judge<'_> {
             NoteKind::Inbound => self.lifetimes.of_inbound(tuple, note),
             NoteKind::Stack => self.stack.of(tuple.protocol, phase),
         };
-        // Of a flow from the outside, nobody here has confirmed anything.
+        // No host or pod here has confirmed anything of a flow from the outside.
         let is_unanswered = kind == NoteKind::Inbound || tuple.protocol == protocol::TCP;
         if self.short.room && is_unanswered && phase == Phase::Opening {
             return lifetime.min(HALF_OPEN_PRESSED);

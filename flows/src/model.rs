@@ -56,7 +56,7 @@ pub struct Maps {
     pub(super) is_broken: bool,
 }
 
-/// The maps, shared with whoever looks at them.
+/// The maps, shared by the sweeper and the test.
 #[derive(Clone, Default)]
 pub struct Model(Arc<Mutex<Maps>>);
 

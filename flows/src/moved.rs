@@ -1,4 +1,4 @@
-//! Notes of where flows are, held against the flows that there are.
+//! Notes of the places of flows, compared with the existing flows.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use ipam::Family;
 
 use super::tables::Tables;
 
-/// Notes that led nowhere at the last sweep, with the ENI and the port.
+/// Notes without a flow at the last sweep, with the ENI and the port.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     v4: HashMap<PodTuple, (u8, u16)>,
@@ -16,8 +16,9 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// Removes the notes that lead nowhere now and did at the last sweep. One alone may be of a
-    /// flow that came or went while it was looked for. Whether there are such.
+    /// Removes the notes that lead nowhere now and led nowhere at the last sweep. A flow that comes
+    /// or goes during a look-up can cause that once. Returns true if some notes may be removed at
+    /// the next sweep.
     pub(super) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<bool> {
         let mut noted = Vec::new();
         tables.moved(family, &mut |tuple, moved| {

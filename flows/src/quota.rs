@@ -103,9 +103,10 @@ pub(super) struct Quotas {
 }
 
 impl Quotas {
-    /// Corrects the counts that are off now as they were at the last sweep, by what is certain of
-    /// both; how many. One flow may be between its count and its place at any moment, and is not
-    /// there at two. Nothing may have been removed since the flows were looked at.
+    /// Corrects the counts that are off now as they were at the last sweep, by the certain part of
+    /// both. Returns the number of corrected counts. A new flow may be counted before it is in its
+    /// table at one moment, but not at two. Nothing may have been removed since the flows were
+    /// listed.
     pub(super) fn settle(
         &mut self,
         tables: &impl Tables,

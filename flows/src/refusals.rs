@@ -32,12 +32,12 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Takes the counts of this moment. What was refused before the first ones is not told.
+    /// Takes the counts of this moment. Refusals before the first counts are not reported.
     pub(super) fn take(&mut self, now: Instant, counts: Refused) {
         let before = self.last.replace(counts).unwrap_or(counts);
         let mut grown = counts;
         for (count, before) in grown.iter_mut().zip(before) {
-            // The map may have been made anew.
+            // The map may have been recreated.
             *count = count.saturating_sub(before);
         }
         self.lately

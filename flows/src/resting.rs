@@ -1,4 +1,5 @@
-//! Numbers of ENIs that rest: nobody's, and given again only once nothing carries them.
+//! Resting numbers of ENIs: they have no ENI, and are assigned again only once nothing carries
+//! them.
 
 use std::collections::BTreeMap;
 

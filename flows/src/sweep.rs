@@ -136,7 +136,7 @@ impl Sweep {
             self.exempt += 1;
         }
         if is_pods {
-            // Where nobody knows whose the address is, it may be elsewhere.
+            // A flow whose address has no known owner may be elsewhere.
             let owner = pods.owner(flow.pod, flow.endpoint);
             let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
             self.elsewhere += u64::from(!owner.is_some_and(is_there));
@@ -259,7 +259,7 @@ impl<T: Tables> Sweeper<T> {
         Ok(sweep)
     }
 
-    /// Looks at the translated flows of a family, and counts what is there for each endpoint.
+    /// Scans the translated flows of a family, and counts them for each endpoint.
     fn flows(
         &self,
         family: Family,
@@ -317,7 +317,7 @@ impl<T: Tables> Sweeper<T> {
         Ok(ends)
     }
 
-    /// Looks at the notes of a kind, in the same way.
+    /// Scans the notes of a kind, in the same way.
     fn notes(
         &self,
         kind: NoteKind,

@@ -82,8 +82,7 @@ pub struct LeasedAddress {
     pub vpc_cidrs: Vec<IpNet>,
 }
 
-/// Every address in somebody's hands, or that was until a moment ago: the answer to
-/// `GET /v1/addresses`.
+/// Every address that is leased or in cooldown: the answer to `GET /v1/addresses`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Addresses {
@@ -164,17 +163,17 @@ pub struct PoolStatus {
     pub pool: Option<String>,
     /// The family.
     pub family: Family,
-    /// Addresses that somebody has.
+    /// Leased addresses.
     pub in_use: u64,
-    /// Of these, those that nobody has claimed yet.
+    /// Leased addresses that are not claimed yet.
     pub unclaimed: u64,
-    /// Addresses that cool down.
+    /// Addresses in cooldown.
     pub cooling: u64,
     /// Addresses that can be given now.
     pub free: u64,
     /// Pods that wait for an address, and owners of whom no pod is known.
     pub waiting: u64,
-    /// Addresses that nobody has, of blocks that give nothing: their ENI is not ready, or they drain.
+    /// Free addresses of blocks that give nothing: their ENI is not ready, or they drain.
     #[serde(default)]
     pub unavailable: u64,
     /// Addresses that are never given.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterStatus {
     /// Service destinations that the configuration names.
     pub configured_services: Vec<IpNet>,
-    /// Service CIDRs that the cluster tells.
+    /// Service CIDRs that the cluster reports.
     pub service_cidrs: Vec<IpNet>,
     /// Number of external and load balancer addresses of Services that count as destinations.
     pub service_addresses: usize,

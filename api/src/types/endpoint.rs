@@ -71,7 +71,7 @@ impl TryFrom<String> for AddressText {
     }
 }
 
-/// An ENI, as far as an address's user has to know it.
+/// An ENI, as far as a user of its addresses needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EniRef {
@@ -213,10 +213,10 @@ pub struct EndpointStatus {
     pub host_device: String,
     /// MTU of the pod's interface, in bytes.
     pub mtu: u32,
-    /// The pod, where whoever asked has said it.
+    /// The pod, if the request named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// The CNI network, where whoever asked has said it.
+    /// The CNI network, if the request named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// Its addresses.

@@ -72,8 +72,8 @@ pub struct Onward {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Step {
-    /// The place that was looked at.
+    /// The look-up.
     pub question: String,
-    /// The finding.
+    /// The result.
     pub answer: String,
 }

@@ -212,7 +212,7 @@ pub struct NatStatus {
     pub reclaimed_under_pressure: u64,
     /// Flows removed because their endpoint is.
     pub of_removed_endpoints: u64,
-    /// Flows removed because somebody asked for it.
+    /// Flows removed on request.
     pub flushed: u64,
     /// Counts of endpoints' flows that were corrected.
     pub quotas_corrected: u64,

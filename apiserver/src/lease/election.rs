@@ -64,11 +64,11 @@ pub struct Election {
     identity: String,
     timing: Timing,
     seen: Option<Sighting>,
-    /// True while nothing suggests that somebody has written since.
+    /// True while nothing suggests another write since.
     is_current: bool,
     term: Option<Term>,
     /// The earliest begin of a term under a Lease that this candidate has made. The leader under a
-    /// deleted one leads to the end of its term, and nobody else can know of it.
+    /// deleted one leads to the end of its term, and no other candidate can know of it.
     barred: Duration,
     due: Duration,
     /// The earliest time of the next write. Reads may come before it.
@@ -161,7 +161,7 @@ impl Election {
                 self.term = Some(Term { since, until });
                 return;
             }
-            // A mutating webhook may have changed it: it is as good as somebody else's.
+            // A mutating webhook may have changed it, so it counts as a foreign one.
             Ok(lease) => {
                 self.see(now, Some(lease));
                 self.due = self.next_look(now);
@@ -205,7 +205,7 @@ impl Election {
     fn see(&mut self, now: Duration, lease: Option<Lease>) {
         let is_own = match &lease {
             Some(lease) => self.is_own(lease.record.holder.as_deref()),
-            // Somebody has deleted it. Nobody else takes its place before the term ends.
+            // It was deleted. No other candidate takes its place before the term ends.
             None => self.term.is_some_and(|term| now < term.until),
         };
         if !is_own {

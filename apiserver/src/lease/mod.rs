@@ -45,8 +45,8 @@ impl Standing {
     }
 }
 
-/// The clock of elections: the time since the machine started, with the time that it was suspended. It
-/// does not jump when somebody sets the wall clock.
+/// The clock of elections: the time since the machine started, with the time that it was suspended.
+/// It does not jump when the wall clock is set.
 ///
 /// # Errors
 /// When the kernel has no such clock.

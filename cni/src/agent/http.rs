@@ -32,7 +32,7 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// Nobody accepts connections.
+    /// No process accepts connections.
     Connect(io::Error),
     /// It took too long.
     Timeout,

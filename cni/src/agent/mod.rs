@@ -81,7 +81,7 @@ impl Agent {
         self.call_nothing("DELETE", &path("endpoints", owner), what)
     }
 
-    /// Looks at an owner's endpoint in the kernel.
+    /// Reads the state of an owner's endpoint in the kernel.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -295,7 +295,7 @@ impl CallError {
         }
     }
 
-    /// As the runtime is told, with what was meant to be done.
+    /// The failure for the runtime, with the intended operation.
     #[must_use]
     pub fn into_failure(self, what: &str) -> Failure {
         let code = self.code();

@@ -185,7 +185,8 @@ pub struct Collect<'a> {
     pub valid: &'a [Owner],
 }
 
-/// Of the answer to `GET /v1/status`, what tells whether an agent without `GET /v1/ready` is ready.
+/// Part of the answer to `GET /v1/status` that shows the readiness of an agent without
+/// `GET /v1/ready`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Status {
     /// Health of the agent.

@@ -120,7 +120,7 @@ impl Config {
             None => Ok(PathBuf::from(default)),
         };
         let timeout = ours.seconds("timeout", 1..=TIMEOUT_MAX)?.unwrap_or(TIMEOUT);
-        // Nothing of it may keep DEL from what it has to do. STATUS tells whether ADD would work.
+        // No error in it may keep DEL from its work. STATUS reports if ADD would work.
         let asked = match command {
             Command::Add | Command::Status => Asked::of(role, &all, &ipam_fields, ours, more)?,
             Command::Check | Command::Del | Command::Gc | Command::Version => Asked::default(),
@@ -195,7 +195,7 @@ fn valid(object: &Map<String, Value>) -> Result<Option<Vec<Owner>>, Failure> {
         return Ok(None);
     };
     if value.is_null() {
-        // An empty list, as Go writes one that nobody has made.
+        // Go writes an empty list like this if it was never set.
         return Ok(Some(Vec::new()));
     }
     let wrong = || {

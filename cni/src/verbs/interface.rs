@@ -119,8 +119,8 @@ fn undo<V: Variables>(call: &Call<'_, V>, target: &Target, delegate: &Delegate) 
     }
 }
 
-/// Compares what the runtime was told with what the agent knows and sees. Later plugins of the chain
-/// may have changed MACs, MTUs and routes; interface and addresses stay.
+/// Compares the runtime's previous result with the agent's record and the kernel. Later plugins of
+/// the chain may have changed MACs, MTUs and routes; interface and addresses stay.
 pub(super) fn check<V: Variables>(
     call: &Call<'_, V>,
     target: &Target,

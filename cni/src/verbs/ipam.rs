@@ -39,7 +39,7 @@ pub(super) fn add<V: Variables>(
     Ok(result::of_lease(call.config, &leased.addresses))
 }
 
-/// Compares the addresses that the runtime was told with the leases.
+/// Compares the addresses of the runtime's previous result with the leases.
 pub(super) fn check<V: Variables>(call: &Call<'_, V>, target: &Target) -> Result<(), Failure> {
     let owner = &target.owner;
     let expected = super::previous(call.config)?

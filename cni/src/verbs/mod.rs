@@ -162,7 +162,7 @@ impl<V: Variables> Call<'_, V> {
                 log::warn(&format!("DEL {owner} is queued: {error}"));
             }
             Err(CallError::Refused(refusal))
-                // What the agent takes for no owner's name, it has never made anything for.
+                // The agent has never made anything for an owner whose name it refuses.
                 if matches!(
                     refusal.code.as_str(),
                     "unknown-endpoint" | "unknown-lease" | "invalid-field"

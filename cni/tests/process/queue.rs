@@ -35,7 +35,7 @@ fn a_del_without_an_agent_succeeds_and_is_carried_out_later() {
     assert_eq!(world.queued(), Vec::<String>::new());
 }
 
-/// Whoever holds the lock may be about to carry the entry out: nothing new comes before that.
+/// The holder of the lock may be about to carry the entry out: nothing new comes before that.
 #[test]
 fn an_entry_is_left_to_whoever_is_at_the_queue() {
     let world = World::new();

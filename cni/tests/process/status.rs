@@ -25,7 +25,7 @@ fn refusal(code: &str) -> Answer {
     Answer::Json(503, json!({"error": error}))
 }
 
-/// An agent that answers everything with this; nobody is at the socket from here on but it.
+/// An agent that gives this answer to every request; from here on it alone listens at the socket.
 fn always(world: &World, answer: Answer) -> Agent {
     fs::remove_file(world.socket()).ok();
     Agent::start(world, move |_request| answer.clone())
@@ -74,7 +74,7 @@ fn once_the_agent_was_ready_nothing_that_it_says_makes_it_fail() {
     }
 }
 
-/// Static pods of a node that was booted anew may have every address before the first STATUS.
+/// Static pods of a rebooted node may have every address before the first STATUS.
 #[test]
 fn a_full_node_is_ready_the_first_time_too() {
     let world = World::new();

@@ -20,7 +20,7 @@ pub(super) enum Due {
     Detached { eni: String, attachment: String },
 }
 
-/// A change of the world, which whoever runs the cloud carries out.
+/// A change of the world, which the cloud's host carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The device of an interface appears in an instance.
@@ -64,7 +64,7 @@ pub enum Effect {
 }
 
 impl Cloud {
-    /// Carries out what is due. A time before the last one is taken for the last one.
+    /// Carries out the due changes. A time before the last one counts as the last one.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some(((at, number), _)) = self.due.first_key_value() {
             let key = (*at, *number);

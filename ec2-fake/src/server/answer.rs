@@ -95,8 +95,8 @@ fn called(fake: &Fake, head: &Request<()>, body: &[u8], id: &str) -> io::Result<
     })
 }
 
-/// The access key of a request's caller. Where the world names no principal, anybody may call, and
-/// signatures are not looked at.
+/// The access key of a request's caller. If the world names no principal, any caller is accepted,
+/// and signatures are not checked.
 fn caller(fake: &Fake, head: &Request<()>, body: &[u8]) -> Result<String> {
     let (method, path) = (head.method(), head.uri().path());
     if ![Method::GET, Method::POST].contains(method) || path != "/" {

@@ -31,7 +31,7 @@ impl Sent {
         }
     }
 
-    /// Half of a body, whose length is told as that of the whole.
+    /// Half of a body, with the length of the whole in its header.
     pub(super) fn half(mut body: Vec<u8>) -> Self {
         let length = length(&body);
         body.truncate(body.len() / 2);

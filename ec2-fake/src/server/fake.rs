@@ -20,7 +20,7 @@ pub struct Fake(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Told after each change: there may be another next one by time.
+    /// Notified after each change: the next timed change may be another one.
     changed: Notify,
 }
 

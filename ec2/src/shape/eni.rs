@@ -77,7 +77,7 @@ fn attachment(
         Some(AttachmentStatus::Attaching) => AttachState::Attaching,
         Some(AttachmentStatus::Detaching) => AttachState::Detaching,
         Some(AttachmentStatus::Detached) => return Ok(None),
-        // A state of later times keeps the ENI from being taken for a loose one.
+        // A state of later versions must not make the ENI count as a loose one.
         _ => AttachState::Attached,
     };
     let index = shown.device_index().unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::pace::LONGEST;
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
 const DEVICE: u32 = 7;
-/// Longer than anything here takes that happens at all.
+/// Longer than any expected event takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct NoSwitch;

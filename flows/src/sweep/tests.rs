@@ -107,7 +107,7 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         maps.inbound
             .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
     }
-    // The datapath does not know OTHER, and nobody has said which endpoints there are to be.
+    // The datapath does not know OTHER, and the set of endpoints is unknown.
     let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
     assert_eq!(sweep.gone, 2, "a translated flow and a note");
     assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
@@ -258,7 +258,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
         // The pod's address is the primary's.
         maps.open(key(50_000), POD, ENDPOINT, 0);
         maps.open(FlowKey::new(0, 17, REMOTE, 1, 2), POD, ENDPOINT, 0);
-        // The datapath has not been told yet whose this one is.
+        // The datapath does not know the owner of this one yet.
         maps.open(key(50_001), OTHER, ENDPOINT + 1, 0);
         maps.open(key(50_002), REMOTE, 0, 0);
         maps.open(key(50_003), POD, ENDPOINT + 2, 0);

@@ -21,7 +21,7 @@ fn lease(version: &str, holder: &str, renewed: &str) -> Lease {
     }
 }
 
-/// A Lease that was deleted and made anew.
+/// A Lease that was deleted and recreated.
 fn other_lease(holder: &str) -> Lease {
     let mut lease = lease("1", holder, "a");
     lease.record.uid = "v".to_owned();
@@ -177,7 +177,7 @@ fn a_conflict_says_who_leads() {
     us.read(at(5), Ok(Some(lease("9", "other", "x"))));
     assert_eq!((us.holder(), us.term()), (Some("other"), None));
     assert_eq!(us.next(at(5)), Step::Wait(at(10)));
-    // Somebody has only put a label on it.
+    // Another client has only added a label.
     let mut us = leader();
     us.wrote(at(5), at(5), Err(Failure::Conflict));
     us.read(at(5), Ok(Some(lease("9", "us", "b"))));

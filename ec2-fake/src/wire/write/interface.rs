@@ -36,7 +36,7 @@ pub(super) fn of_instance(cloud: &Cloud, eni: &Eni) -> Vec<Element> {
     elements
 }
 
-/// The fields of both listings. Only that of interfaces tells the ids of associations.
+/// The fields of both listings. Only the listing of interfaces has the ids of associations.
 fn common(cloud: &Cloud, eni: &Eni, with_ids: bool) -> Vec<Element> {
     let mut elements = vec![
         Element::text("networkInterfaceId", &eni.id),

@@ -32,7 +32,7 @@ fn a_quota_is_corrected_when_it_is_off_twice() {
     assert_eq!(quota(&sweeper), Some(1));
 }
 
-/// They are looked at as idle ones, and are none when the reaper comes, at each sweep.
+/// These flows are idle when a sweep lists them, and not idle when the reaper runs, at each sweep.
 #[test]
 fn flows_that_outlive_a_sweep_by_a_packet_count() {
     let mut sweeper = sweeper();
@@ -148,12 +148,12 @@ fn counts_go_with_their_endpoint() {
     let left = |sweeper: &Sweeper<Model>| -> Vec<u32> {
         sweeper.tables.maps().quotas.keys().copied().collect()
     };
-    // Nobody has said yet which endpoints there are to be.
+    // The set of endpoints is unknown.
     for _ in 0..2 {
         sweeper.sweep(&Surroundings::default(), false).unwrap();
         assert_eq!(left(&sweeper).len(), counts.len());
     }
-    // One that is to be there, and is not yet, keeps nobody's.
+    // An endpoint that is to exist, and does not yet, keeps no count of another one.
     sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
     assert_eq!(left(&sweeper), [0, ENDPOINT, inbound_quota(ENDPOINT)]);
     let mut sweeper = self::sweeper();

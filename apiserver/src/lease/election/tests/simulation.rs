@@ -65,7 +65,7 @@ impl Server {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A candidate looks at what to do.
+    /// A candidate decides on its next step.
     Turn(usize),
     /// A request arrives.
     Arrives(usize),
@@ -132,7 +132,7 @@ impl World {
         self.queue.push(Reverse((at, self.events, event)));
     }
 
-    /// A delay: mostly short, and now and then longer than anybody waits.
+    /// A delay: mostly short, and now and then longer than any candidate waits.
     fn delay(&mut self) -> Duration {
         let most = match self.random.u8(..10) {
             _ if self.is_calm => 50,
@@ -161,7 +161,7 @@ impl World {
                 let late = *begun + PATIENCE;
                 let answer = self.server.apply(step);
                 let answered = now + self.delay();
-                // One that is late is done all the same, and nobody hears of it.
+                // A late request still takes effect, and its answer is lost.
                 if answered < late {
                     self.requests[id].answer = answer;
                     self.push(answered, Event::Answered(id));
