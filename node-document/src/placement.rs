@@ -20,9 +20,9 @@ pub struct Around {
     /// The numbers that ENIs have by now, by id.
     pub known: BTreeMap<String, EniNumber>,
     /// Numbers that something still carries, though no ENI has them.
-    pub busy: BTreeSet<EniNumber>,
-    /// The network card of each MAC, as far as the instance's metadata service tells.
-    pub cards: BTreeMap<MacAddr, u32>,
+    pub(crate) busy: BTreeSet<EniNumber>,
+    /// The network card of each MAC, as far as the instance's metadata service reports it.
+    pub(crate) cards: BTreeMap<MacAddr, u32>,
 }
 
 impl Around {
@@ -135,8 +135,8 @@ impl Placing<'_> {
         });
     }
 
-    /// Leaves out ENIs whose MAC or device index one has that goes first. Excluded ones are in nobody's
-    /// way.
+    /// Leaves out ENIs whose MAC or device index belongs to one of higher precedence. Excluded ENIs
+    /// conflict with none.
     fn without_conflicts(&mut self, enis: Vec<Eni>) -> Vec<Eni> {
         let mut macs: BTreeMap<MacAddr, String> = BTreeMap::new();
         let mut indexes: BTreeMap<u32, String> = BTreeMap::new();

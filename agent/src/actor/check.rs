@@ -12,7 +12,7 @@ use crate::actor::Actor;
 use crate::host::kernel::Host;
 
 impl<K: Host> Actor<K> {
-    /// Looks whether everything of an endpoint is there. Repairs nothing.
+    /// Checks that all objects of an endpoint are there. Repairs nothing.
     pub(crate) async fn check_endpoint(
         &mut self,
         owner: &Owner,

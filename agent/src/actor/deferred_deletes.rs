@@ -99,9 +99,9 @@ impl Pending {
 }
 
 impl Pending {
-    /// The deletes that were left, and the lock that keeps others from carrying them out at the same
-    /// time: somebody who does so late would undo what was made for the owner since. `None` where
-    /// there are none, or somebody else is at it.
+    /// The pending deletes, and the lock that keeps other processes from carrying them out at the
+    /// same time. A late delete would remove new objects of the owner. `None` if there are none, or
+    /// if another process carries them out.
     fn take(&mut self) -> Result<Option<(Vec<Left>, File)>> {
         if self.read()?.is_empty() {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Pending {
             .open(&path);
         let lock = lock.with_context(|| format!("open {}", path.display()))?;
         match lock.try_lock() {
-            // Others may have been at it before the lock was ours.
+            // Other processes may have carried some out before the lock was ours.
             Ok(()) => Ok(Some((self.read()?, lock))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => {

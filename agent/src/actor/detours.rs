@@ -1,5 +1,5 @@
-//! Pods whose packets began to take the host's stack while they may have had connections open: a qdisc or a
-//! program that came late.
+//! Pods whose packets began to take the host's stack when they could have open connections, because
+//! of a late qdisc or program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,22 +9,22 @@ use crate::host::kernel::Host;
 use api::ids::PodRef;
 use loader::netfilter::untracked;
 
-/// Age of a pod's way past the stack from which on connections may be open on it: the CNI plugin
-/// `bandwidth` makes its qdisc right behind our ADD.
+/// Age of a pod's path past the stack from which on it may have open connections. The CNI plugin
+/// `bandwidth` makes its qdisc right after our ADD.
 const OPEN: Duration = Duration::from_secs(10);
-/// Time for which a change is told of.
+/// Time for which a change is reported.
 const TOLD: Duration = Duration::from_hours(1);
 
-/// The ways of the endpoints' devices, by the devices' indexes.
+/// The paths of the endpoints' devices, by the devices' indexes.
 #[derive(Debug, Default)]
 pub(crate) struct Detours(BTreeMap<u32, Way>);
 
-/// The way of one.
+/// The path of one device.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     takes_stack: bool,
     since: Instant,
-    /// True if it is another one than connections that may be open began with.
+    /// True if it differs from the path with which connections that may be open began.
     is_late: bool,
 }
 
@@ -135,7 +135,7 @@ mod tests {
         detours.look(at(60), &there, &BTreeMap::new());
         look(&mut detours, at(61), &[7, 8]);
         assert!(detours.is_late(at(61), 8));
-        // Another device with the same index begins anew.
+        // Another device with the same index starts without a history.
         detours.look(at(62), &BTreeSet::from([7]), &BTreeMap::new());
         look(&mut detours, at(63), &[7, 8]);
         assert!(!detours.is_late(at(63), 8));

@@ -182,7 +182,7 @@ impl<K: Host> Actor<K> {
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
                 () = self.files.changed() => self.take_policy(),
-                // Nobody asks where there is no cluster.
+                // Without a cluster there are no queries.
                 Some(ask) = outlooks.recv() => self.answer_outlook(ask),
                 change = next(&mut events) => match change {
                     Some(change) => self.pacer.event(Timer::now(), change),
@@ -273,7 +273,7 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Looks at the kernel where nobody has.
+    /// Observes the kernel if it was not observed yet.
     async fn look_once(&mut self) {
         if self.reconciler.kernel().facts().is_none()
             && let Err(error) = self.reconciler.kernel_mut().observe().await

@@ -57,7 +57,7 @@ impl<K: Host> Actor<K> {
         } = &orphan;
         let cooling = |address: &IpAddr| self.addresses.is_cooling(*address);
         if !addresses.is_empty() && addresses.iter().all(cooling) {
-            // Its delete was written down, and did not come to its end.
+            // Its delete was recorded, and not completed.
             return;
         }
         tracing::warn!(

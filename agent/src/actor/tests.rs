@@ -163,7 +163,7 @@ impl Host for ModelHost {
     }
 }
 
-/// Nobody looks at it.
+/// A switch without effect.
 struct NoSwitch;
 
 impl nat::Switch for NoSwitch {
@@ -519,7 +519,7 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
     actor.store.put(&dead).unwrap();
     machine.kill(actor);
 
-    // The path is gone and the device is not: somebody still holds the namespace.
+    // The path is gone and the device is not: another process still holds the namespace.
     let actor = machine.start().await;
     assert_eq!(actor.endpoints().len(), 2);
     let ifindex = actor.pass.view.endpoints[&dead.id()].ifindex.unwrap();

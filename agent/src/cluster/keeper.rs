@@ -18,7 +18,7 @@ pub(super) struct Keeper {
     kept: Kept,
     /// Name of the kept objects.
     source: String,
-    /// True once all objects were told: a part of them is not kept.
+    /// True once all objects have arrived: a part of them is not kept.
     is_whole: bool,
     due: Option<Instant>,
 }
@@ -39,7 +39,7 @@ impl Keeper {
         self.kept.read_as(&self.source, read).unwrap_or_default()
     }
 
-    /// Takes note of an event: all objects were told, what is known is another than before.
+    /// Records an event: all objects have arrived, or the known ones have changed.
     pub(super) fn take_note(&mut self, is_whole: bool, is_new: bool) {
         let begins = is_whole && !self.is_whole;
         self.is_whole |= is_whole;

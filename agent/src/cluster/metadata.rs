@@ -35,7 +35,7 @@ type Known = Arc<Mutex<HashMap<Key, Metadata>>>;
 struct Objects {
     /// Those that are followed.
     known: Known,
-    /// Those that an earlier agent kept, until the server has told all.
+    /// Objects that an earlier agent kept, until the server has sent all.
     kept: Known,
 }
 
@@ -122,8 +122,8 @@ impl Metadatas {
         self.changed.notified().await;
     }
 
-    /// A pod and its namespace. What is not followed yet is asked for; where nobody answers, what an
-    /// earlier agent kept counts.
+    /// A pod and its namespace. An object that is not followed yet is requested. If the server does
+    /// not answer, the object that an earlier agent kept applies.
     pub(super) async fn of(&self, pod: &PodRef) -> Result<(Metadata, Metadata), Unknown> {
         let (of_pod, is_away) = match self.known(pod) {
             Some(known) => (known, false),
@@ -143,7 +143,7 @@ impl Metadatas {
         Ok((of_pod, or_kept(asked, kept)?.0))
     }
 
-    /// A pod that is not followed; true if nobody answers, and the kept one counts.
+    /// A pod that is not followed; true if the server does not answer, and the kept one applies.
     async fn ask_pod(&self, pod: &PodRef) -> Result<(Metadata, bool), Unknown> {
         let api = objects::pods_of(&self.client, &pod.namespace);
         let asked = ask(&api, &pod.name, &format!("pod {pod}")).await;

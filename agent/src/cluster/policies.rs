@@ -83,7 +83,7 @@ struct Watch {
     signals: Arc<Signals>,
     agent: Handle,
     events: Events,
-    /// The pods that an event has told of, by the policy's uid.
+    /// The pods that an event has named, by the policy's uid.
     told: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -121,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// Tells of policies that select other pods than they did.
+    /// Records events for policies that select further pods.
     fn tell(&mut self, selected: &[Selected]) {
         let by_uid = |selected: &Selected| (selected.policy.uid.clone(), selected.pods.clone());
         for one in selected {

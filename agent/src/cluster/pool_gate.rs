@@ -251,7 +251,7 @@ impl Gate {
         if sent.is_err() {
             return;
         }
-        // Without an answer the caller is told that the agent stops.
+        // Without an answer the caller gets the error that the agent stops.
         let Ok(answer) = answer.await else { return };
         let answer = match answer {
             Ok(answer) => {
@@ -268,7 +268,7 @@ impl Gate {
         reply.send(answer).ok();
     }
 
-    /// Tells in the cluster why a pod gets no addresses.
+    /// Records an event with the reason why a pod gets no addresses.
     fn tell(&self, ask: &Ask, refusal: &Refusal) {
         let (Some(pod), Some(reason)) = (&ask.pod, refusal.reason) else {
             return;

@@ -85,7 +85,7 @@ impl Task {
         }
     }
 
-    /// Takes news; whether anybody listens.
+    /// Takes a change. Returns true while there are receivers.
     fn take(&mut self, told: Result<&BTreeMap<Key, Value>, Trouble>) -> bool {
         match told {
             Ok(all) => {

@@ -88,7 +88,7 @@ fn text(what: &str, trouble: Trouble) -> String {
     }
 }
 
-/// Takes what was told; whether that changes anything. An error leaves what is known in force.
+/// Takes an update. Returns true if it changes anything. An error leaves the known value in force.
 fn take<T: PartialEq + fmt::Debug>(
     known: &mut Option<T>,
     error: &mut Option<String>,

@@ -51,8 +51,8 @@ impl Folder {
         }
     }
 
-    /// Writes a file unless it is as it should be. When this returns, it survives a crash; a program
-    /// of that name that runs goes on with its old content.
+    /// Writes a file unless it is in the desired state. When this returns, it survives a crash. A
+    /// running program of that name goes on with its old content.
     pub(super) fn put(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The plugin's installation, kept as it should be while the agent comes and goes.
+//! The plugin's installation, kept in the desired state while the agent comes and goes.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -42,7 +42,7 @@ pub async fn keep(what: &Install) -> Result<Infallible> {
                 list::mark(&what.state_dir, &wanted)?;
                 Ok(report)
             });
-            // What others write after this look differs from it, and is looked at again.
+            // A later write of another program differs from `seen`, and is checked again.
             let is_right = |report: &Report| report.changed.is_empty();
             has_written = outcome.as_ref().is_ok_and(|report| !is_right(report));
             left = outcome.as_ref().is_ok_and(is_right).then_some(seen);
@@ -129,7 +129,7 @@ impl Log {
     }
 }
 
-/// The files of an installation, as far as a look at them tells that somebody changed one.
+/// The files of an installation, as far as a look at them shows a change.
 #[derive(Debug, PartialEq, Eq)]
 struct Files(Vec<Option<Seen>>);
 

@@ -15,7 +15,7 @@ use super::{CONFLIST, Install, Report, wait};
 pub(super) const MARKER: &str = "installed";
 /// A list of an earlier boot that others added to. Runtimes do not look at it.
 const EARLIER: &str = "10-towpath.conflist.earlier-boot";
-/// A list that nobody could use, for whoever looks for the reason.
+/// Name of a damaged list, which is kept for analysis.
 const DAMAGED: &str = "10-towpath.conflist.damaged";
 /// A list of ours alone is for the runtime, which is root.
 const MODE: u32 = 0o600;

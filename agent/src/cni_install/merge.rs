@@ -1,5 +1,6 @@
-//! Our entry of a configuration list that others add to. Service meshes append their plugin to the
-//! list that they find and watch it: whoever takes the list for his own begins a war with them.
+//! Our entry of a configuration list that other programs add to. Service meshes append their plugin
+//! to the list that they find, and watch it. A program that claims the whole list for itself is in
+//! permanent conflict with them.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
@@ -8,22 +9,22 @@ use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 use super::conflist::{Wanted, portmap};
 
 const PLUGINS: &str = "plugins";
-/// The keys that others may change within what our plugin speaks.
+/// The keys that other programs may change, within the versions that our plugin supports.
 const VERSIONS: [&str; 2] = ["cniVersion", "cniVersions"];
 
-/// A list that is to be on disk.
+/// The desired list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Merged {
     pub(super) text: Vec<u8>,
-    /// Types of the entries that others added.
+    /// Types of the entries that other programs added.
     pub(super) others: Vec<String>,
 }
 
-/// The list that is there with our part of it put right, and that alone. A list that is right stays
-/// as it is, to the byte. `before` is the list that was wanted last: what it says is ours to change.
+/// The existing list with our part repaired, and that alone. A correct list stays as it is, to the
+/// byte. `before` is the list that was wanted last: its content is ours to change.
 ///
 /// # Errors
-/// When the list that is there is none that runtimes could use.
+/// When runtimes could not use the existing list.
 pub(super) fn merge(there: &[u8], wanted: &Wanted, before: Option<&Value>) -> Result<Merged> {
     let list: Map<String, Value> = serde_json::from_slice(there).context("no JSON object")?;
     let entries = list.get(PLUGINS).and_then(Value::as_array);
@@ -48,7 +49,7 @@ pub(super) fn merge(there: &[u8], wanted: &Wanted, before: Option<&Value>) -> Re
     Ok(Merged { text, others })
 }
 
-/// The list without our part of it; `None` where nothing of others is in it.
+/// The list without our part of it; `None` if it has no entry of another program.
 pub(super) fn without_ours(there: &[u8], before: Option<&Value>) -> Option<Vec<u8>> {
     let mut list: Map<String, Value> = serde_json::from_slice(there).ok()?;
     let entries = list.get_mut(PLUGINS)?.as_array_mut()?;
@@ -148,7 +149,7 @@ fn settings(list: &mut Map<String, Value>, wanted: &Map<String, Value>, before: 
     }
 }
 
-/// Types of the entries that nobody wanted.
+/// Types of the entries beyond the wanted ones.
 fn others(entries: &[Value], wanted: &[Value]) -> Vec<String> {
     let others = entries.iter().filter(|entry| !wanted.contains(entry));
     let name = |entry| kind(entry).unwrap_or("an entry without a type").to_owned();

@@ -269,13 +269,13 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             cluster_services: ClusterServices::none(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
-            // The agent tells when it has some.
+            // The agent sets it when it has some.
             ingress: BTreeSet::new(),
             host_cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
             masquerade: self.masquerade.settings(),
             default_pool: self.ipam.default_pool.as_str().to_owned(),
             plain_is_native: self.plain_pools.native,
-            // The agent tells with every pass.
+            // The agent sets it with every pass.
             service_nat: false,
             ports: self.nat.slices(),
         }

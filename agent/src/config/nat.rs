@@ -106,7 +106,7 @@ impl Default for LifetimesSection {
 }
 
 impl NatSection {
-    /// The ports that are set, or those of a host whose automatic ports nobody changed.
+    /// The ports that are set, or those of a host with the default automatic ports.
     #[must_use]
     pub fn slices(&self) -> [PortSlice; PortSlice::MAX] {
         let none = PortSlice::NONE;

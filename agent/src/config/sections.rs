@@ -17,7 +17,7 @@ use loader::bpf::AttachMode;
 pub struct NodeSection {
     /// The node document's file.
     pub document: AbsolutePath,
-    /// Device of the primary ENI where nothing else tells.
+    /// Device of the primary ENI if no other source names it.
     pub primary_device: Option<DeviceName>,
     /// Action at the start if another CNI is active on the node.
     pub other_cni: OtherCni,

@@ -188,7 +188,8 @@ impl HostKernel {
         self.unpinned = error;
     }
 
-    /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
+    /// Publishes the gateways' MACs to the programs. A failure blocks nothing: the kernel knows the
+    /// MACs, too.
     async fn tell_gateways(&mut self, observed: &Observed) {
         self.gateways = gateways::list(observed);
         let watched = self.netlink.watch_gateways(&self.gateways).await;

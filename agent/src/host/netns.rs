@@ -21,12 +21,12 @@ pub(crate) enum Netns {
     Other,
     /// Nothing.
     Absent,
-    /// Something that could not be looked at.
+    /// A file that could not be inspected.
     Unknown(io::Error),
 }
 
 impl Netns {
-    /// Looks at a path.
+    /// Inspects a path.
     pub(crate) fn at(path: &Path) -> Self {
         match look(path) {
             Ok(netns) => netns,

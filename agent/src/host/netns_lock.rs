@@ -1,10 +1,10 @@
 //! One agent a network namespace, whatever its folders.
 //!
-//! Two agents in one namespace take each other's endpoints for deleted. So the agent listens at
-//! names of the namespace's abstract Unix sockets, which are the same for every container of the
-//! host's network, and go with the process. Everybody may take such a name. The kernel tells who
-//! listens at one, so a name that somebody without privileges has is left out: there are several,
-//! and an agent takes all that it can get.
+//! Two agents in one namespace would treat each other's endpoints as deleted. So the agent listens
+//! at names of the namespace's abstract Unix sockets. The names are equal for every container of
+//! the host's network, and are released with the process. Any process may take such a name. The
+//! kernel identifies the listener, so a name that an unprivileged process holds is left out. There
+//! are several names, and an agent takes all that are free.
 
 use std::fmt::Display;
 use std::fs;
@@ -52,8 +52,8 @@ enum Holder {
 }
 
 impl NetnsLock {
-    /// Takes the lock of the calling thread's network namespace, and tells whoever finds it taken
-    /// what this agent is.
+    /// Takes the lock of the calling thread's network namespace, and describes this agent to every
+    /// process that connects.
     ///
     /// # Errors
     /// When another agent has it, after waiting so long.
@@ -115,7 +115,7 @@ fn bind(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Tells everybody who connects what this agent is.
+/// Describes this agent to every process that connects.
 fn tell(listener: &Arc<UnixListener>, about: &str) -> io::Result<JoinHandle<()>> {
     let listener = Arc::clone(listener);
     let about = format!("process {}, {about}", std::process::id());
@@ -189,7 +189,7 @@ fn is_root_elsewhere(pid: i32) -> bool {
     its.zip(own).is_some_and(|(its, own)| its != own)
 }
 
-/// True if a process of root may be an agent; also one that cannot be looked at.
+/// True if a process of root may be an agent; also if it cannot be inspected.
 fn may_be_agent(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();

@@ -22,7 +22,7 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Every pod has to be looked at again.
+    /// Every pod has to be checked again.
     pub(crate) fn forget_all(&mut self) {
         *self = Self::default();
     }
@@ -51,7 +51,7 @@ impl Followed {
             !self.done.contains(id) && failed.is_none_or(|at| now.duration_since(*at) >= RETRY)
         };
         let open = endpoints.iter().filter(|(id, endpoint)| {
-            // Of an orphan nobody knows the namespace.
+            // The namespace of an orphan is unknown.
             is_due(id) && !endpoint.is_orphan() && !netns::is_gone(endpoint)
         });
         let mut due: Vec<_> = open.map(|(_, endpoint)| endpoint).take(BATCH + 1).collect();

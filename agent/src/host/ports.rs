@@ -88,8 +88,8 @@ impl TranslationPorts {
         }
     }
 
-    /// Takes other ports where the host lacks some; then the programs are loaded anew, for the next
-    /// plan to put in the place of those that run.
+    /// Takes other ports if the host lacks some. Then the programs are loaded again, and the next
+    /// plan replaces the running ones.
     pub(crate) fn look(
         &mut self,
         host: &HostPorts,
@@ -130,8 +130,8 @@ impl TranslationPorts {
         Ok(())
     }
 
-    /// Says that a pass left nothing to do: the programs run that have these ports. Flows that those
-    /// before made meanwhile are found as well.
+    /// Records that a pass left nothing to do: the running programs have these ports. Flows that
+    /// the former programs opened since are found as well.
     pub(crate) fn settled(&mut self, nat: &nat::Handle) {
         if std::mem::take(&mut self.changes)
             && let Err(error) = self.renew(self.slices, nat)

@@ -1,7 +1,7 @@
-//! Ports that the host's automatic ports keep off, for translation to use.
+//! Ports that are excluded from the host's automatic ports, for translation to use.
 //!
-//! The kernel's list belongs to everybody: ours are added to what is there, and a record on disk
-//! tells which ones we added, so that a clean-up can take out those and no others.
+//! The kernel's list is shared: our ports are added to the existing ones. A record on disk lists
+//! the ports that we added, so that a clean-up can remove those and no others.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -154,7 +154,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Adds ports to a list, and takes them out again after somebody changed the list.
+    /// Adds ports to a list, and removes them again after the list was changed.
     fn round(before: &str, changed: impl Fn(&str) -> String) -> (String, String) {
         let record = reserve(&list(before), &Record::default(), &list("40960-65535"));
         let written = record.written.to_string();
@@ -201,7 +201,7 @@ mod tests {
         let second = reserve(&first.written, &first, &list("50176-51199"));
         assert_eq!(second.written.to_string(), "8080,41000,50176-51199");
         assert_eq!(second.added, list("50176-51199"));
-        // Somebody wrote the list anew: ours are added again, and are ours again.
+        // The list was rewritten: our ports are added again, and are ours again.
         let third = reserve(&list("8080"), &first, &wanted);
         assert_eq!(third.written.to_string(), "8080,40960-65535");
         assert_eq!(third.added, wanted);

@@ -14,7 +14,8 @@ use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 /// Warning for pods where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
 
-/// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
+/// The most room: as much as translated flows may have. The kernel permanently takes 16 bytes for
+/// each.
 const MOST_NOTES: u32 = 4_194_304;
 /// Time after which a failed load of the programs is tried again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,7 +114,7 @@ impl ServiceNat {
         self.is_on
     }
 
-    /// Notes the flows of a pod that the datapath has come to know.
+    /// Notes the flows of a pod that is new in the datapath.
     pub(crate) fn known(&mut self, pod: IpAddr) {
         if let (Some(renewal), Some(notes)) = (&mut self.renewal, &self.notes)
             && let Err(error) = renewal.known(notes, pod)

@@ -77,8 +77,8 @@ fn check_addresses(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the files that the agent follows. One that cannot be used keeps no agent from starting,
-/// because it may be written later.
+/// Checks the files that the agent follows. An unusable one keeps no agent from starting, because
+/// it may be written later.
 fn files(config: &Config) -> Vec<String> {
     let settings = config.settings();
     let masquerade = &settings.masquerade;

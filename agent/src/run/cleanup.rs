@@ -153,7 +153,7 @@ fn rank(object: &Object) -> Option<u8> {
     }
 }
 
-/// The kernel, with the maps where there are any: they tell which devices are our ENIs'.
+/// The kernel, with the maps if there are any: they show which devices are our ENIs'.
 async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
     let mut observed = Observed::default();
     netlink

@@ -218,7 +218,7 @@ async fn run<S: Source>(
     }
 }
 
-/// Waits for a change that has come to rest, or for the interval to pass.
+/// Waits for a change to settle, or for the interval to pass.
 async fn change(signal: &Notify, interval: Duration) {
     let start = Instant::now();
     if timeout_at(start + interval, signal.notified())

@@ -22,7 +22,7 @@ use crate::sources::node::{Kept, NodeSource};
 use crate::sources::policy::{OfCluster, PolicyFiles};
 use crate::sources::used_pools::UsedPools;
 
-/// Everything that the actor is told.
+/// All inputs of the actor.
 pub(crate) struct Sources {
     /// Name of the node's document.
     pub(crate) document: PathBuf,

@@ -1,8 +1,8 @@
-//! A folder of files that are there as a whole or not at all, whatever is killed when.
+//! A folder of files that exist as a whole or not at all, whenever a process is killed.
 //!
-//! A file that has taken its name is in force: every process sees it from then on. What a folder that
-//! cannot be synced may still lose, it loses by a power cut, and no pod outlives that. So this is no
-//! failure of whoever writes: it is kept for the status, and tried again.
+//! A file that has taken its name is in force: every process sees it from then on. A folder that
+//! cannot be synced may only lose files in a power cut, and no pod outlives that. A failed sync is
+//! therefore no error of the write: it is kept for the status, and tried again.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -48,7 +48,7 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<(Self, Vec<String>)> {
         let made = fs::create_dir_all(path);
         match made {
-            // Nothing can be kept there now, which every write tells.
+            // Nothing can be kept there now, which every write reports.
             Err(error) if is_unwritable(&error) => {}
             made => made.with_context(|| format!("make {}", path.display()))?,
         }
@@ -133,7 +133,7 @@ impl Folder {
         let to = self.path(to);
         let renamed = match fs::rename(self.path(from), &to) {
             Err(error) if error.kind() == ErrorKind::NotFound => match File::create(&to) {
-                // Without a folder there is no file that anybody could take for another.
+                // Without a folder there is no file to confuse with another.
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 made => made.map(drop),
             },
@@ -142,7 +142,7 @@ impl Folder {
         renamed.with_context(|| format!("write {}", to.display()))
     }
 
-    /// Makes last what was written and removed. Where that fails, [`Self::unsynced`] tells why.
+    /// Makes written and removed files durable. If that fails, [`Self::unsynced`] gives the reason.
     pub(crate) fn sync(&mut self) {
         let synced = match (self.sync)(&self.path) {
             // Without a folder there is nothing that could come back.

@@ -27,10 +27,10 @@ pub(crate) enum Attempt<T> {
     Busy(String),
 }
 
-/// Takes a lock, if need be once its holder has ended.
+/// Takes a lock, if necessary after its holder has ended.
 ///
 /// # Errors
-/// When somebody has it after so long, or the attempt fails.
+/// When another process still has it after that time, or the attempt fails.
 pub(crate) fn patiently<T>(
     wait: Duration,
     mut attempt: impl FnMut() -> Result<Attempt<T>>,
@@ -142,7 +142,7 @@ fn open(state: &Path, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Locks a file that is held open besides.
+/// Locks an open file through a clone of its handle.
 fn hold(file: &File, path: &Path) -> Result<Attempt<Flock<File>>> {
     let same = file.try_clone();
     let same = same.with_context(|| format!("open {}", path.display()))?;

@@ -152,8 +152,8 @@ impl Store {
         }
     }
 
-    /// Writes the records again that somebody removed: at its next start the agent would take their
-    /// endpoints for deleted. Tries again to make last what could not be made so.
+    /// Writes removed records again: at its next start, the agent would treat their endpoints as
+    /// deleted. Also retries a failed sync.
     ///
     /// # Errors
     /// The first record that cannot be written. It keeps no other one back.

@@ -89,14 +89,15 @@ fn prefixes(eni: &fields::Eni, around: &Around<'_>, findings: &mut Findings) -> 
     claims
 }
 
-/// Checks a block against the ENI. Of one without usable IPv4 the reason is told once, not for each block.
+/// Checks a block against the ENI. The reason why an ENI has no usable IPv4 is reported once, not
+/// for each block.
 fn is_usable(block: IpNet, around: &Around<'_>, path: &str, findings: &mut Findings) -> bool {
     let is_of_family = around.has_ipv4 || block.addr().is_ipv6();
     is_of_family && is_in_subnet(block, around.subnet, path, findings)
 }
 
-/// Checks an IPv4 block against the subnet: inside, and not on the addresses that the network and
-/// the router have. The document does not tell the subnet's IPv6 CIDR.
+/// Checks an IPv4 block against the subnet: inside, and not on the addresses of the network and the
+/// router. The document has no IPv6 CIDR of the subnet.
 pub(super) fn is_in_subnet(
     block: IpNet,
     subnet: Option<Ipv4Net>,

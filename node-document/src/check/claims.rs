@@ -1,4 +1,4 @@
-//! Which ENI has which address: no two have one, and what is said twice is nobody's the second time.
+//! Owner ENI of each address: no address has two, and a second claim to an address is refused.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,10 @@ use crate::problem::Findings;
 /// An ENI with what it claims for pods.
 pub(super) type Claiming = (Box<Eni>, Vec<Claim>);
 
-/// Gives each ENI what it claims first. An ENI whose own address is another's cannot be used.
+/// Gives each ENI the addresses that it claims first. An ENI whose own address belongs to another
+/// one cannot be used.
 ///
-/// Own addresses go first, and excluded ENIs last: what these say costs nobody anything.
+/// Own addresses go first, and excluded ENIs last: their claims take no address from others.
 pub(super) fn settle(mut all: Vec<Claiming>, findings: &mut Findings) -> (Vec<Eni>, Vec<OtherEni>) {
     all.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)));
     let mut taken = Taken::default();

@@ -80,7 +80,7 @@ pub(super) fn check(
     Ok(node)
 }
 
-/// Checks that it is an object of the kind. Nothing else of another one is looked at.
+/// Checks that it is an object of the kind. An object of another kind is not checked further.
 fn check_object(doc: &CiliumNode) -> Result<(), DocumentError> {
     let wrong = [
         ("apiVersion", &doc.api_version, API_VERSION),

@@ -52,8 +52,8 @@ fn is_assignable(address: IpAddr) -> bool {
     }
 }
 
-/// A CIDR in its canonical form. The cloud gives no other, so host bits are a mistake of whoever
-/// wrote the document, and the canonical form is named.
+/// A CIDR in its canonical form. The cloud gives no other form. Host bits are therefore a mistake
+/// in the document, and the error names the canonical form.
 fn cidr(
     findings: &mut Findings,
     path: impl Display,

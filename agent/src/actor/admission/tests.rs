@@ -194,7 +194,7 @@ fn an_owner_gets_back_what_it_has_and_nothing_else() {
     b_has_the_id_of_another(&mut case);
 }
 
-/// 48 bits can collide; the second owner is told so, and the first one keeps its endpoint.
+/// 48 bits can collide; the second owner is refused, and the first one keeps its endpoint.
 fn b_has_the_id_of_another(case: &mut Case) {
     let b = case.intent.endpoints.get_mut(&fixture::id("b")).unwrap();
     b.owner.container_id = "other".into();

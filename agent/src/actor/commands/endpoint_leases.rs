@@ -14,7 +14,8 @@ use crate::host::kernel::Host;
 use crate::server::{Ask, EndpointRequest};
 
 impl<K: Host> Actor<K> {
-    /// Tells the allocator how the node is by now, and writes down what time has done.
+    /// Updates the allocator with the state of the node, and records the changes that are due by
+    /// time.
     pub(crate) fn update_addresses(&mut self) {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
@@ -23,7 +24,7 @@ impl<K: Host> Actor<K> {
         // The agent's own are leased.
         let on_devices = facts.host.keys().copied();
         let on_devices = on_devices.filter(|address| !own.contains(address));
-        // Of endpoints that could not be made, and not be taken away.
+        // Addresses of endpoints that could neither be made nor removed.
         let lingering = self.pass.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
         let enis = &self.pass.view.enis;

@@ -169,7 +169,7 @@ impl<K: Host> Actor<K> {
             };
             let unreadable: Vec<Owner> = owners.filter(is_unknown).cloned().collect();
             if !unreadable.is_empty() {
-                // Inside of the pod are addresses that nobody knows: its devices are made anew.
+                // The addresses inside the pod are unknown, so its devices are recreated.
                 for answer in self.delete(&unreadable).await {
                     if let Err(error) = answer {
                         tracing::error!("cannot delete an unreadable record: {error}");
@@ -186,8 +186,8 @@ impl<K: Host> Actor<K> {
         answers
     }
 
-    /// Looks at the kernel, because requests are decided by what is there now: an address may have
-    /// come to a device of the host since the last pass.
+    /// Observes the kernel, because its current state decides requests: a device of the host may
+    /// have a new address since the last pass.
     pub(crate) async fn look(&mut self) {
         if self.reconciler.can_pass_endpoints(&self.intent) {
             if let Err(error) = self.reconciler.kernel_mut().observe_addresses().await {

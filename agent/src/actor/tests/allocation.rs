@@ -287,7 +287,7 @@ async fn what_nobody_claims_is_taken_back() {
     assert!(again.expires_seconds.is_some_and(|s| s <= 600), "{again:?}");
 }
 
-/// Of an endpoint whose record cannot be read nobody gets the address.
+/// The address of an endpoint whose record cannot be read is not given to another owner.
 #[tokio::test]
 async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
     let mut machine = Machine::new();

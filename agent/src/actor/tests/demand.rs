@@ -63,7 +63,7 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
     give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
     machine.kill(actor);
 
-    // A new agent waits anew, and its pods keep what they have.
+    // A new agent waits again, and its pods keep their addresses.
     let mut actor = machine.boot();
     document(&mut actor, |node| {
         node.static_address = StaticAddress::Awaited;
@@ -120,7 +120,7 @@ async fn a_full_node_is_degraded_and_still_ready() {
     assert_eq!(actor.ready().unwrap_err().code, ErrorCode::NotReady);
 }
 
-/// Of another pool than the default one, a pod that waits tells that it is too small.
+/// A pool other than the default one is reported as too small only when a pod waits for it.
 #[tokio::test]
 async fn another_pool_is_exhausted_once_a_pod_waits_for_it() {
     let mut machine = Machine::new();
@@ -204,7 +204,7 @@ async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
     assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
     machine.kill(actor);
 
-    // Nobody knows whether that was written.
+    // It is unknown if that was written.
     let mut actor = machine.boot();
     actor.intent.settings.plain_is_native = true;
     document(&mut actor, with_block);

@@ -146,7 +146,7 @@ async fn a_number_stays_with_its_eni_also_over_a_restart() {
     document(&mut actor, swapped);
     actor.run_pass().await;
     assert_eq!(numbers(&actor), before);
-    // Without the record, what the datapath has tells.
+    // Without the record, the datapath's maps give the numbers.
     machine.kill(actor);
     fs::remove_file(machine.state.path().join("enis.json")).unwrap();
     let mut actor = machine.boot();

@@ -1,4 +1,4 @@
-//! Single addresses: what is given, what is told, what goes back.
+//! Single addresses: allocation, reports, release.
 
 use std::net::IpAddr;
 

@@ -75,7 +75,7 @@ async fn an_agent_that_has_them_switched_off_takes_them_off_the_host() {
     machine.kill(actor);
     let actor = started(&mut machine, Ingress::Off).await;
     assert!(on_loopback(&actor).is_empty());
-    // Until the keeper gives it up, nobody else gets it.
+    // Until its keeper releases it, no other owner gets it.
     assert_eq!(listed(&actor).len(), 1);
 }
 

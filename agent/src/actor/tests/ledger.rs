@@ -33,7 +33,8 @@ async fn cooling(actor: &mut Actor<ModelHost>) -> Vec<IpAddr> {
     cooling.into_iter().map(|cooling| cooling.address).collect()
 }
 
-/// Whatever becomes of one record, its address is nobody else's, and the others are as they were.
+/// Whatever happens to one record, its address is given to no other owner, and the other records
+/// are unchanged.
 #[tokio::test]
 async fn a_lease_that_cannot_be_read_holds_its_address_until_its_owner_is_deleted() {
     let mut machine = Machine::new();
@@ -57,7 +58,7 @@ async fn a_lease_that_cannot_be_read_holds_its_address_until_its_owner_is_delete
         let pod = give(&mut actor, wanted("z", ask(&[]))).await.unwrap();
         assert_ne!(given(&pod), [x]);
         actor.delete(&[pod.owner]).await.remove(0).unwrap();
-        // Whether that would be the same address nobody knows.
+        // It is unknown if that would be the same address.
         let error = lease(&mut actor, "x").await.unwrap_err();
         assert_eq!(error.code, ErrorCode::OwnerConflict, "{error}");
         machine.kill(actor);
@@ -131,8 +132,8 @@ async fn an_endpoint_whose_record_cannot_be_read_leaves_a_cooldown() {
     assert_eq!(cooling(&mut actor).await, both);
 }
 
-/// A delete is answered when it is on disk. Whatever the kernel then refuses to remove is tried again
-/// with every pass, and until it is gone nobody gets the address.
+/// A delete is answered when it is on disk. Objects that the kernel then refuses to remove are
+/// tried again with every pass. Until they are gone, the address is given to no other owner.
 #[tokio::test]
 async fn what_cannot_be_removed_is_tried_again_and_keeps_its_address() {
     let mut machine = Machine::new();
@@ -164,7 +165,7 @@ async fn what_cannot_be_removed_is_tried_again_and_keeps_its_address() {
     give(&mut actor, explicit("y", &given(&pod))).await.unwrap();
 }
 
-/// Nobody was given the address, and nobody is while the kernel has something of it.
+/// The address was given to no owner. It is not given either while the kernel has something of it.
 #[tokio::test]
 async fn what_a_failed_add_leaves_keeps_its_address() {
     let mut machine = Machine::new();

@@ -211,7 +211,7 @@ async fn the_writer_is_told_of_owners_that_wait_and_wait_no_more() {
     }
 }
 
-/// Nobody looks again and again where nothing changes.
+/// The writer does not check repeatedly while nothing changes.
 #[tokio::test]
 async fn the_writer_is_told_nothing_where_nothing_has_changed() {
     let mut machine = Machine::new();

@@ -41,7 +41,7 @@ pub(in crate::cluster) async fn ensure(
     // An object without it gets no ENIs, so that its first look is waited for: some seconds at most.
     let instance = match instance.wait_for(|looked| *looked != Looked::Asking).await {
         Ok(looked) => looked.instance().cloned(),
-        // Nobody asks any more: the agent ends.
+        // The sender is gone: the agent ends.
         Err(_closed) => None,
     };
     let nodes = objects::kubernetes_nodes(&client);

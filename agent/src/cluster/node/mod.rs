@@ -127,7 +127,8 @@ impl NodeTask {
         parsed.map(|node| self.with_settings(node, object))
     }
 
-    /// Runs until nobody wants the document. `written` are objects as the writer got them back.
+    /// Runs until no receiver of the document is left. `written` are objects as the writer got them
+    /// back.
     pub(in crate::cluster) async fn run(mut self, mut written: mpsc::Receiver<Value>) {
         let watching = self.connection.watching();
         let config = watching.fields(&format!("metadata.name={}", self.name));
@@ -157,7 +158,8 @@ impl NodeTask {
                     None => return,
                 },
                 Some(object) = written.recv() => self.take(object),
-                // Beside the rest: whoever is slow must not keep the node from being followed.
+                // It runs beside the watch, so that a slow answer does not keep the node from being
+                // followed.
                 outcome = outcome(&mut self.ensuring) => self.ensured(outcome),
                 () = news(&mut self.creation) => self.take_instance(),
                 () = changed(&mut self.identity) => self.take_identity(),
@@ -205,7 +207,7 @@ impl NodeTask {
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
         let in_force = match &parsed {
-            // Made anew: its ENIs are still those of the instance, and pods use them.
+            // It was recreated: its ENIs are still those of the instance, and pods use them.
             Ok(node) => !(had_enis && node.enis.is_empty()),
             Err(_) => false,
         };
@@ -314,7 +316,7 @@ async fn changed(identity: &mut watch::Receiver<Identity>) {
     }
 }
 
-/// Waits for news of the instance; for ever where nobody is to hear of it.
+/// Waits for news of the instance; for ever if the object is not created here.
 async fn news(creation: &mut Option<Creation>) {
     if let Some(creation) = creation
         && creation.instance.changed().await.is_ok()

@@ -12,7 +12,7 @@ use crate::cluster::node::instance::Looked;
 
 const DOCUMENT: &str = include_str!("../../../tests/fixtures/node-secondary-addresses.json");
 
-/// A task that nobody answers, and what it hands on.
+/// A task without a server, and its outputs.
 fn task() -> (
     NodeTask,
     watch::Receiver<NodeSource>,

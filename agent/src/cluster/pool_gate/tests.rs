@@ -153,7 +153,7 @@ async fn what_is_wrong_with_pools_is_told_of_the_pod_and_nothing_else_is() {
         message.contains("pools a and b all select pod shop/web"),
         "{message}"
     );
-    // A pod that nobody knows has no uid.
+    // An unknown pod has no uid.
     gate.tell(&request("unknown").ask, &error(ErrorCode::PoolUnknown));
     assert_eq!(heard(), None);
 }

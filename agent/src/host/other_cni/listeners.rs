@@ -7,7 +7,7 @@ const LISTEN: &str = "0A";
 /// Flag of a Unix socket that listens (`__SO_ACCEPTCON` in include/uapi/linux/net.h).
 const ACCEPTS: u32 = 1 << 16;
 
-/// Ports at which somebody listens by TCP.
+/// TCP ports with a listener.
 pub(super) fn listening(table: &str) -> BTreeSet<u16> {
     let port = |line: &str| {
         let mut words = line.split_whitespace().skip(1);

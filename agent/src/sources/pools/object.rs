@@ -78,7 +78,7 @@ pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Val
     let is_restriction_good = restriction::is_good(object);
     let mut ours = annotations(or_last(is_restriction_good), &|key| key == RESTRICT);
     if !is_restriction_good && ours.is_empty() {
-        // One that never could be read goes on to admit nobody.
+        // A restriction that never could be read continues to admit no pod.
         ours.insert(RESTRICT.to_owned(), Value::Null);
     }
     ours.extend(annotations(or_last(read.skip.is_ok()), &|key| key == SKIP));
@@ -183,7 +183,7 @@ fn binding(
     })
 }
 
-/// The families that the pool has CIDRs of, and those of which it cannot be told.
+/// The families that the pool has CIDRs of, and those whose part cannot be read.
 fn families(object: &Value, problems: &mut Problems<'_>) -> (BTreeSet<Family>, BTreeSet<Family>) {
     let mut families = BTreeSet::new();
     let mut unreadable = BTreeSet::new();

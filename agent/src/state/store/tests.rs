@@ -48,8 +48,8 @@ fn what_is_put_comes_back_and_what_is_removed_does_not() {
     assert_eq!(reopen(&path).endpoints, BTreeMap::from([(b.id(), b)]));
 }
 
-/// A record that has its name is in force, whatever becomes of the folder: the next agent sees it.
-/// So nobody is told that it failed, and the status tells what a power cut may undo.
+/// A record that has its name is in force, whatever happens to the folder: the next agent sees it.
+/// So the write succeeds, and the status reports what a power cut may undo.
 #[test]
 fn what_a_folder_that_cannot_be_synced_has_is_in_force_and_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ proptest! {
         prop_assert!(!temporary.exists());
     }
 
-    /// A record that was cut short is set aside, never taken for another one.
+    /// A record that was cut short is set aside, and never read as another one.
     #[test]
     fn a_cut_record_is_set_aside(part in 0.0_f64..1.0) {
         let folder = tempfile::tempdir().unwrap();
