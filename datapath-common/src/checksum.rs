@@ -2,8 +2,8 @@
 
 /// The header checksum of an IPv4 packet, as it lies in it, after its TTL was lowered by one.
 ///
-/// The TTL is the higher byte of its word, so the checksum grows by 0x0100. It never comes to 0xffff, which
-/// equation 3 of RFC 1624 does not give either.
+/// The TTL is the higher byte of its word, so the checksum grows by 0x0100. The result is never
+/// 0xffff; equation 3 of RFC 1624 does not give that either.
 #[inline(always)]
 #[must_use]
 pub const fn update_for_ttl(checksum: u16) -> u16 {
@@ -84,8 +84,8 @@ pub const fn update_by_lane(checksum: u16, growth: u16) -> u16 {
     !folded
 }
 
-/// The checksum of a UDP datagram after the sum of what it covers has grown. 0 stands for no
-/// checksum and stays; a sum that comes to 0 is sent as its other form (RFC 768).
+/// The checksum of a UDP datagram after the sum of the covered bytes has grown. 0 stands for no
+/// checksum and stays; a sum of 0 is sent in its other form (RFC 768).
 #[inline(always)]
 #[must_use]
 pub const fn update_udp_by(checksum: u16, growth: u32) -> u16 {
@@ -187,7 +187,7 @@ mod tests {
             );
             // So does a growth that has been folded before.
             assert_eq!(update_by_lane(before, fold(grown)), full(&words(new, to)));
-            // A lane alone comes to the same.
+            // A single lane gives an equal result.
             assert_eq!(
                 update_by(before, growth_of_lane(from, other)),
                 full(&words(old, other))

@@ -55,7 +55,7 @@ faults! {
     ErrorChecksum,
     /// An ICMP error keeps its flow alive.
     ErrorRefreshes,
-    /// Datagrams are told apart without their identification.
+    /// Datagrams are distinguished without their identification.
     FragmentId,
     /// The record of a first fragment is not kept.
     FragmentIgnored,
@@ -75,7 +75,7 @@ faults! {
     SpoofedSource,
     /// A packet is delivered from the pod's own MAC.
     DeliveryMac,
-    /// A packet goes on whose TTL has come to its end.
+    /// A packet with an expired TTL goes on.
     LastHop,
     /// A packet may be longer than the MTU by one byte.
     Mtu,
@@ -83,7 +83,7 @@ faults! {
     AnyEni,
     /// The mark is that of the ENI before.
     EniMark,
-    /// Every port is taken for the next one: the last of ours is none.
+    /// Every port counts as the next one: the last of ours is none.
     LastPort,
     /// A refusal counts as any other RST.
     RefusalIgnored,
@@ -97,7 +97,7 @@ faults! {
     NoteNotCounted,
     /// A flow is any tuple's that gets its port.
     AnybodysFlow,
-    /// Flows of the former pod with an address are taken for those of the next one.
+    /// Flows of the former pod with an address count as those of the next one.
     FormerPodsFlow,
     /// Inbound flows are not counted.
     InboundNotCounted,
@@ -129,11 +129,11 @@ faults! {
     ExceptionNoted,
     /// A long two-way flow is not treated as a stream.
     StreamIgnored,
-    /// A packet of a flow of the stack goes past it.
+    /// A packet of a flow of the stack bypasses it.
     StackPassed,
     /// Replies to a flow of the stack get the owner's mark.
     StackMark,
-    /// A pod's own packets of a translated flow of the stack go past it.
+    /// A pod's own packets of a translated flow of the stack bypass it.
     StackOutPassed,
     /// A full table of the stack's flows lets packets pass without a note.
     StackFullPassed,
@@ -141,13 +141,13 @@ faults! {
     StackReturnPassed,
     /// A datagram's first fragment takes another path than the later one that came before it.
     ReorderedPassed,
-    /// An ICMP error about a flow of the stack goes past it.
+    /// An ICMP error about a flow of the stack bypasses it.
     StackErrorPassed,
-    /// A change of a flow leaves what is cached of it.
+    /// A change of a flow leaves its cache entries valid.
     StaleFlow,
-    /// A flow is not told of what a cached segment shows.
+    /// A flow is not updated by a cached segment.
     NotTold,
-    /// A change of addresses, destinations or ENIs leaves what is cached.
+    /// A change of addresses, destinations or ENIs leaves cache entries valid.
     StalePolicy,
     /// Packets that are shaped in the stack bypass it.
     ShapingIgnored,

@@ -56,7 +56,7 @@ impl PoolPolicy {
 pub enum KnownFlow {
     /// Nothing.
     None,
-    /// It is translated; how, the flow itself tells.
+    /// It is translated, as the flow itself records.
     Translated,
     /// It was opened from the outside.
     Inbound,
@@ -89,7 +89,7 @@ impl Opening {
     ];
 }
 
-/// Everything that the decision looks at.
+/// All inputs of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The flow, if it is known.
@@ -174,7 +174,7 @@ pub enum Decision {
 pub const fn decide(question: &Question) -> Decision {
     match question.flow {
         KnownFlow::Translated => return Decision::KnownTranslation,
-        // A note may be from before its pool was one that nobody outside knows.
+        // A note may be older than the policy that hides its pool from the outside.
         KnownFlow::Inbound if question.pool.is_always() => {
             return Decision::Drop(DropReason::NoFlow);
         }

@@ -102,9 +102,8 @@ pub const fn more(protocol: u8, out: u8) -> u8 {
     }
 }
 
-/// True if a flow has taken a turn, by what both directions have shown before and after a packet:
-/// something has been taken back, or it has been reset. What a direction shows first behind a turn
-/// counts anew.
+/// True if a packet has turned a flow, by the progress of both directions before and after it: some
+/// progress was withdrawn, or the flow was reset. Progress after a turn counts as new.
 #[inline(always)]
 #[must_use]
 pub const fn is_turned((out, inward): (u8, u8), (out_after, inward_after): (u8, u8)) -> bool {

@@ -1,7 +1,7 @@
 //! Delivery into the namespace of a local endpoint, and what cannot be redirected.
 //!
-//! Past the host's stack nobody else lowers the TTL, fragments, or answers with ICMP: the first
-//! is done here, and packets that need the others are found here.
+//! A packet that bypasses the host's stack gets none of its services: a lower TTL, fragmentation,
+//! ICMP errors. The TTL is lowered here, and packets that need the others are found here.
 
 use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;

@@ -90,7 +90,7 @@ fn run(skb: *mut __sk_buff, origin: Origin) -> u32 {
 #[inline(always)]
 fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
     let work = work()?;
-    // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
+    // SAFETY: this CPU's own part of the work; no other reference to it exists.
     let leaving = unsafe { &mut *work.leaving() };
     let owner = leaving.sender.owner;
     let version = work::read(work.ip()).version;

@@ -104,11 +104,11 @@ pub(crate) trait Family {
     /// Lowers the TTL or hop limit by one. Only for a packet whose is at least 2.
     fn decrement_ttl(packet: &mut Packet) -> Result<(), DropReason>;
 
-    /// Replaces an address, by which the sum of the header grows so much. Checksums behind the IP
-    /// header are not looked at.
+    /// Replaces an address, by which the sum of the header grows so much. Checksums after the IP
+    /// header are not checked.
     ///
-    /// Helpers write it: of a program that writes to packets itself, the kernel makes every packet that others
-    /// share writable first, and most that pass `to_network` are not to be written.
+    /// Helpers write it. Before a program that writes to packets itself, the kernel makes every
+    /// shared packet writable, and most that pass `to_network` are not changed.
     fn set_address(
         packet: &mut Packet,
         side: Side,

@@ -1,8 +1,8 @@
-//! Datagrams in pieces: only the first one carries the ports, so what it told is kept for the
+//! Fragmented datagrams: only the first fragment carries the ports, so they are recorded for the
 //! others.
 //!
-//! Few packets are pieces, so what looks after them are global functions. The IP header is the one that
-//! is kept.
+//! Few packets are fragments, so the steps for them are global functions. The IP header is the
+//! stored one.
 
 use aya_ebpf::bindings::BPF_ANY;
 use datapath_common::abi::{Addr, DatagramKey};

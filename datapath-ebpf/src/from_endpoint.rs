@@ -23,7 +23,7 @@ use crate::work::Step;
 /// Decides on a frame from a pod.
 #[inline(always)]
 pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
-    // The kernel would strip a priority tag behind us, and forward what we have not looked at.
+    // The kernel would strip a priority tag after this program, and forward an unchecked packet.
     if packet.has_vlan_tag() {
         return Err(DropReason::VlanTagged);
     }
@@ -138,9 +138,9 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     }
 }
 
-/// Decides on a packet to an address that no network routes. Netfilter may have given a connection of
-/// the host such a source, and then has the answer go up; before it looks at anything else, the stack
-/// would accept one to a loopback address (`route_localnet`).
+/// Decides on a packet to an address that no network routes. Netfilter may have given a connection
+/// of the host such a source, and then needs the reply to go up. Any other packet is dropped: the
+/// stack would accept one to a loopback address (`route_localnet`) before any other check.
 #[inline(always)]
 fn unroutable(packet: &mut Packet, source: &AddressEntry) -> Result<Step, DropReason> {
     match way::of(packet, source, Side::Pod)? {

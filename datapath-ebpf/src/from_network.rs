@@ -90,7 +90,7 @@ fn to_endpoint(
     endpoint: &AddressEntry,
 ) -> Result<Verdict, DropReason> {
     let owner = endpoint.eni_ifindex();
-    // Nobody can say whether this is the owner. It is not `WrongEni`, which speaks of a fault
+    // It is unknown if this is the owner. The reason is not `WrongEni`, which stands for a fault
     // outside the node.
     if owner == 0 {
         return Err(DropReason::EniNotReady);

@@ -214,8 +214,7 @@ impl Packet {
     /// Updates the sum that the kernel may have of the whole packet (`CHECKSUM_COMPLETE`).
     #[inline(always)]
     pub(crate) fn update_sum(&mut self, growth: u32) {
-        // The helper refuses a packet whose sum nobody knows: nothing is to be done then.
-        // SAFETY: the context is valid, and the packet stays where it is.
+        // The helper refuses a packet without a known sum: nothing has to be done then.
         let _refused = unsafe { bpf_csum_update(self.ctx.skb.skb, growth) };
     }
 

@@ -35,12 +35,12 @@ pub(crate) fn run(packet: &Packet) -> i32 {
 
 /// Removes one item of a request; 1 if it did.
 ///
-/// A global function, which the verifier looks at once, and not once for every item.
+/// A global function, which the verifier checks once, and not once for every item.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reap_item(skb: *mut __sk_buff, index: u32, kind: u32) -> u32 {
     let packet = Packet::new(TcContext::new(skb));
-    // It is below already; the verifier is not told.
+    // It is below already, but the verifier does not know that.
     let index = index as usize % REAP_BATCH;
     u32::from(if kind == ReapKind::Flows as u32 {
         flow(&packet, index)

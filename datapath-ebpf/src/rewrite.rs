@@ -1,8 +1,8 @@
 //! Translation of a packet: an address, the port beside it, and the checksums over both.
 //!
-//! Every checksum is updated by what has changed and none is computed anew: a packet that the
-//! device is to checksum or to cut into segments carries but the sum of its pseudo-header, and
-//! `bpf_l4_csum_replace` knows that.
+//! Every checksum is updated by the change, and none is recomputed. A packet that the device has to
+//! checksum or segment carries only the sum of its pseudo-header, and `bpf_l4_csum_replace` handles
+//! that.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_PSEUDO_HDR, BPF_F_RECOMPUTE_CSUM};
 use aya_ebpf::programs::TcContext;

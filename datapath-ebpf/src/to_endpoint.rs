@@ -21,7 +21,7 @@ use crate::work::{Parts, work};
 /// Decides on a frame to a pod.
 #[inline(always)]
 pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
-    // An exception's flow goes past the stack.
+    // An exception's flow bypasses the stack.
     if !settings::notes_stack() || packet.is_exception() {
         return Ok(Verdict::ToPod.into());
     }

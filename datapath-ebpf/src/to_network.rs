@@ -74,10 +74,10 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     }
 }
 
-/// True if the stack sends a packet, of nobody's address here, by the secondary ENI that received
-/// it. Its mark of that ENI, which is for answers, would lead it there whatever the host's routes
-/// say. The primary's packets have no mark: there the host may be a router. For fragments see
-/// [`decide`].
+/// True if the stack sends a packet, of no address of this node, by the secondary ENI that received
+/// it. The stack's mark of that ENI, which is for replies, would lead it there whatever the host's
+/// routes are. The primary's packets have no mark: there the host may be a router. For fragments
+/// see [`decide`].
 #[inline(always)]
 fn is_sent_back(packet: &Packet, ip: &Ip) -> bool {
     packet.is_marked()

@@ -1,4 +1,4 @@
-//! The transport header: ports, and what a packet is to a flow that nobody knows.
+//! The transport header: ports, and the role of a packet for an unknown flow.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_MARK_MANGLED_0};
 use aya_ebpf::programs::TcContext;

@@ -101,9 +101,9 @@ fn decide(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
 }
 
 /// True if a pod's packet begins a flow to another pod of its node on ports that it has used
-/// through a service: the other pod's answers would find the note of that, so the flow takes the
-/// stack from its beginning on, where netfilter tells the two apart. From then on it has a note of
-/// its own.
+/// through a service. The other pod's replies would find the note of that use. So the flow takes
+/// the stack from its beginning on, where netfilter distinguishes the two. From then on it has a
+/// note of its own.
 #[inline(always)]
 fn is_reused(ip: &Ip, ports: &Ports) -> bool {
     if !matches!(ports.opening, Opening::Opens) || ports.is_past_syn() {

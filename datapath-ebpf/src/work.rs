@@ -79,8 +79,8 @@ impl Parts {
     /// following code once, instead of once for each of a few constants.
     #[inline(always)]
     pub(crate) fn forgotten(self, number: u32) -> u32 {
-        // SAFETY: the slot is a map's value, which stays readable and writable while the program runs;
-        // nobody holds a reference to this part.
+        // SAFETY: the slot is a map's value, which stays readable and writable while the program
+        // runs; no reference to this part exists.
         unsafe {
             let part = &raw mut (*self.0).number;
             part.write_volatile(number);
@@ -171,8 +171,8 @@ impl Parts {
 #[inline(always)]
 pub(crate) fn read<T>(part: *mut T) -> &'static T {
     // SAFETY: `part` is one of [`Parts`]: this CPU's own, and written before. No program of ours
-    // interrupts another one, since all run with soft interrupts off, and nobody writes a part
-    // that another holds.
+    // interrupts another one, since all run with soft interrupts off, and no part is written while
+    // another reference to it exists.
     unsafe { &*part }
 }
 

@@ -38,11 +38,11 @@ impl AddressFlags {
     pub const SKIP_MASQUERADE: Self = Self(1);
     /// A host's address that is the translation address of the ENI in the entry.
     pub const SNAT: Self = Self(1 << 1);
-    /// A pod's address that nobody outside of the node knows: it is masqueraded towards exempt
-    /// destinations too.
+    /// A pod's address that no node outside knows: it is masqueraded towards exempt destinations
+    /// too.
     pub const ALWAYS_MASQUERADE: Self = Self(1 << 2);
-    /// A pod's address whose packets take the host's stack, both ways: there others shape them, or
-    /// look at them.
+    /// A pod's address whose packets take the host's stack, both ways: foreign software shapes or
+    /// inspects them there.
     pub const VIA_STACK: Self = Self(1 << 3);
 
     /// Both sets together.

@@ -16,24 +16,24 @@ pub struct CacheControl {
     pub generation: u32,
 }
 
-/// Groups of flows, each with a word of `CACHE_EPOCHS`: how often its flows have changed in the lower
-/// bits, above them how many notes of its flows there are in `MOVED_V4`, `MOVED_V6`, `INBOUND` and
-/// `STACK`, and [`GROUP_COUNTED`].
+/// Groups of flows, each with a word of `CACHE_EPOCHS`. The lower bits count the changes of its
+/// flows. The bits above count the notes of its flows in `MOVED_V4`, `MOVED_V6`, `INBOUND` and
+/// `STACK`. The highest is [`GROUP_COUNTED`].
 pub const CACHE_GROUPS: u32 = 4096;
 
 const _: () = assert!(CACHE_GROUPS.is_power_of_two());
 
-/// One note of a flow in a group's word. There may be one too many: of changes that have run over, of a note
-/// that user space has removed, or of one in a map that has been made anew since. It is looked for in
-/// vain then.
+/// One note of a flow in a group's word. The count may be too high: after an overflow of the
+/// changes, for a note that user space has removed, or for one in a map that was recreated since.
+/// The look-up then finds nothing.
 pub const GROUP_NOTE: u64 = 1 << 40;
 
-/// A group's word that has not changed and has no note. Whoever has made the maps writes it, before anything
-/// uses them: a word that is 0 says that nobody has counted.
+/// A group's word without changes and notes. The creator of the maps writes it, before anything
+/// uses them: a word of 0 is uncounted.
 pub const GROUP_COUNTED: u64 = 1 << 63;
 
-/// Where a group's notes are counted from that are not to be believed: so far from [`GROUP_COUNTED`]
-/// that no number of notes that come or go leads there.
+/// Start of the count of notes that is not reliable. It is so far from [`GROUP_COUNTED`] that no
+/// number of notes that come or go leads there.
 const GROUP_GIVEN_UP: u64 = 1 << 62;
 
 /// Value of a group's word before a program that cannot count adds a note; none if the word has it
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_count_that_was_given_up_is_never_believed_again() {
         for start in [0, 7, GROUP_COUNTED, noted(GROUP_COUNTED, 5) + 7] {
-            // Notes that nobody has counted go, and others come.
+            // Uncounted notes go, and others come.
             for first in -70_000..70_000 {
                 let word = noted(given_up(start).unwrap_or(start), first);
                 assert!(may_be_noted(word), "{start:x} {first}");

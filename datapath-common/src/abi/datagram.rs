@@ -6,8 +6,9 @@ use super::Addr;
 
 /// Key of `FRAGMENTS`: a datagram that came in pieces.
 ///
-/// The protocol tells IPv4 datagrams apart (RFC 791 section 3.2). It is 0 for IPv6, where addresses
-/// and identification do it alone and later pieces may name another one (RFC 8200 section 4.5).
+/// The protocol distinguishes IPv4 datagrams (RFC 791 section 3.2). It is 0 for IPv6, where
+/// addresses and identification suffice and later fragments may name another one (RFC 8200 section
+/// 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DatagramKey {
@@ -39,7 +40,7 @@ impl DatagramKey {
     }
 }
 
-/// Value of `FRAGMENTS`: what the first fragment told, or that it has not come yet.
+/// Value of `FRAGMENTS`: the record of the first fragment, or that it has not come yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
@@ -51,8 +52,8 @@ pub struct Datagram {
     pub destination_port: u16,
     /// Protocol of the datagram; 0 if it has no ports, and its later pieces just follow the first.
     pub protocol: u8,
-    /// Not 0 for a datagram of which a later piece came first, and told no ports: the host's stack is
-    /// to put its pieces in order.
+    /// Not 0 for a datagram of which a later fragment came first, without ports: the host's stack
+    /// has to put its fragments in order.
     pub reordered: u8,
     /// Not 0 for an ICMP error: protocol and ports are of the flow that it is about, as its answers
     /// carry them.

@@ -27,7 +27,7 @@ pub struct DestinationClass(u32);
 impl DestinationClass {
     /// Nothing is known.
     pub const NONE: Self = Self(0);
-    /// A block of this node: its addresses are its endpoints', or nobody's.
+    /// A block of this node: its addresses are its endpoints', or unassigned.
     pub const BLOCK: Self = Self(1);
     /// A service address, which the host's service NAT answers for.
     pub const SERVICE: Self = Self(1 << 1);
@@ -45,7 +45,7 @@ impl DestinationClass {
     /// otherwise: pods' packets to it are dropped, and those from it.
     pub const UNROUTABLE: Self = Self(1 << 7);
     /// The host's own routes lead there, past every ENI and endpoint. Such a prefix has the class
-    /// [`Self::SERVICE`] too, which is what programs go by; this one tells people why.
+    /// [`Self::SERVICE`] too, which the programs use. This one gives users the reason.
     pub const ROUTED: Self = Self(1 << 8);
     /// The classes of destinations that are never masqueraded.
     pub const EXEMPT: Self =

@@ -135,8 +135,8 @@ impl Flow {
     /// True if this is the flow of a key.
     ///
     /// The kernel gives the slot of a removed entry to the next one at once. A program that looked
-    /// an entry up just before sees another flow's value then, and tells so by this: once in 2^32 reuses it
-    /// does not, of IPv6.
+    /// an entry up just before then reads another flow's value, which this check detects. For IPv6,
+    /// it fails once in 2^32 reuses.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, key: &FlowKey) -> bool {

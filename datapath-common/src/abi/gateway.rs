@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 )]
 #[repr(C)]
 pub struct GatewayEntry {
-    /// The jiffy from which on it is not good any more: user space watches the kernel's neighbour, and makes it
-    /// later for as long as it does.
+    /// The jiffy from which on it is invalid. User space watches the kernel's neighbour entry, and
+    /// extends this time while it does.
     pub until: u64,
     /// Device of the ENI.
     pub ifindex: u32,
@@ -21,7 +21,7 @@ pub struct GatewayEntry {
 const _: () = assert!(size_of::<GatewayEntry>() == 24);
 
 impl GatewayEntry {
-    /// Nobody knows.
+    /// The gateway's MAC is unknown.
     pub const UNKNOWN: Self = Self {
         until: 0,
         ifindex: 0,

@@ -118,8 +118,8 @@ pub mod map {
     ];
 }
 
-/// Capacity of `ADDRESSES`: far above what one node's pods and host addresses come to
-/// (Kubernetes recommends 110 pods, EC2's largest instance types allow 737).
+/// Capacity of `ADDRESSES`: far above the pods' and host's addresses of one node (Kubernetes
+/// recommends 110 pods, EC2's largest instance types allow 737).
 pub const MAX_ADDRESSES: u32 = 16_384;
 /// Capacity of `DESTINATIONS`: VPC CIDRs, blocks, service CIDRs and load balancer addresses.
 pub const MAX_DESTINATIONS: u32 = 16_384;

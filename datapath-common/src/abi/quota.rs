@@ -26,7 +26,7 @@ pub const fn endpoint_of_quota(key: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Quota {
-    /// Guards the count: a program of Linux 5.10 has no atomic operation that tells the result.
+    /// Guards the count: a program of Linux 5.10 has no atomic operation that returns the result.
     pub lock: bpf_spin_lock,
     /// Flows of this kind that the endpoint has.
     pub flows: u32,

@@ -107,8 +107,7 @@ fn answer(decision: Decision) -> String {
     }
 }
 
-/// Every combination of everything that the decision looks at, the classes that it does not look
-/// at included.
+/// Every combination of the decision's inputs, the unused classes included.
 fn questions() -> Vec<Question> {
     const CLASSES: [DestinationClass; 7] = [
         DestinationClass::BLOCK,

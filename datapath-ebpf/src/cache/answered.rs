@@ -15,8 +15,8 @@ use crate::nat;
 use crate::verdict::Code;
 use crate::work::{self, work};
 
-/// Makes the entry that waits for a packet, if that is all there is to do: 1, or 0 for a packet that is to be
-/// looked at.
+/// Makes the entry that waits for a packet, if no other step is needed: 1, or 0 for a packet that
+/// takes the slow path.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn cache_answered() -> u32 {

@@ -47,8 +47,8 @@ pub(super) struct Entry {
 const _: () = assert!(size_of::<Entry>() <= 128);
 
 impl Entry {
-    /// [`Self::until`] of an entry that is being made, and of one that could not be made: no time that is still
-    /// to come, and none that a slot has which nobody had yet.
+    /// [`Self::until`] of an entry that is being made, and of one that could not be made. No valid
+    /// time has this value, and no unused slot.
     pub(super) const AWAITED: u64 = 1;
 
     /// Source and destination.

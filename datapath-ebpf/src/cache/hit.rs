@@ -29,7 +29,7 @@ use crate::verdict::Code;
 pub(crate) enum Answer {
     /// It goes where those before it went, and has been counted.
     Redirected,
-    /// It is to be looked at; what is found then may be kept.
+    /// It takes the slow path; the result may be cached.
     NotServed,
     /// It is dropped.
     Dropped(Code),
@@ -93,8 +93,9 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     if seen.ttl <= 1 {
         return Served::Not;
     }
-    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whoever is called
-    // from here on has a reference of its own, and this one is not used any more then.
+    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. The
+    // functions that are called from here on have references of their own, and this one is not used
+    // any more then.
     let entry = unsafe { &mut *at };
     let word = || early.unwrap_or_else(|| epoch::of(entry.stamp.group));
     let is_known = is_for::<F>(entry, &seen) && is_good(entry, word);
@@ -114,8 +115,9 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     }
 }
 
-/// Makes the entry of a packet anew, or has it made of what comes of the packet. `early` is the word of the
-/// packet's group, if it has been read, and `is_known` says that the slot is the packet's own.
+/// Makes the entry of a packet again, or requests it from the outcome of the packet. `early` is the
+/// word of the packet's group, if it has been read. `is_known` is true if the slot is the packet's
+/// own.
 #[inline(always)]
 fn renew<F: Plain>(
     program: Program,
@@ -160,9 +162,9 @@ fn renew<F: Plain>(
 
 /// True if a packet may have a slot whose entry is not its own.
 ///
-/// A flow gets the slot with its second packet in a row that would have it: those with a single packet drive
-/// nobody out, nor do two that would have it by turns. A connection, which has more than one, gets a slot at
-/// once that nobody needs, and no other with what opens it.
+/// A flow gets the slot with its second packet in a row that would have it. Flows of a single
+/// packet therefore evict none, nor do two that alternate. A connection, which has more than one
+/// packet, gets a free slot at once, and no other with its opening segment.
 #[inline(always)]
 fn gets_slot(entry: &mut Entry, seen: &Seen, group: u32) -> bool {
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
@@ -189,7 +191,7 @@ fn is_good(entry: &Entry, word: impl FnOnce() -> u64) -> bool {
         && entry.stamp.epoch == word()
 }
 
-/// True if nobody needs an entry any more.
+/// True if no flow needs an entry any more.
 #[inline(always)]
 fn is_free(entry: &Entry) -> bool {
     entry.watched & tcp::FIN == 0 || !is_good(entry, || epoch::of(entry.stamp.group))

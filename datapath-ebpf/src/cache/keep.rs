@@ -22,7 +22,7 @@ use crate::redirect::NextHop;
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
-/// The packet that is being looked at, if its outcome may be kept.
+/// The current packet on the slow path, if its outcome may be cached.
 pub(crate) struct Pending {
     /// Not 0 if it may; its entry then has its key and stamp.
     is_wanted: u32,
@@ -107,14 +107,14 @@ pub(super) struct Translation {
 #[inline(always)]
 pub(super) fn forget() {
     if let Ok(work) = work() {
-        // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
+        // SAFETY: this CPU's own part of the work; no other reference to it exists.
         unsafe { (*work.pending()).is_wanted = 0 };
     }
 }
 
-/// Prepares the entry for a packet whose outcome may be kept. `word` is that of its group, if it is known
-/// by now: if not, it is to [`rest_on`] a group before its flow is looked at. `is_own` says that the slot was
-/// its flow's already.
+/// Prepares the entry for a packet whose outcome may be cached. `word` is that of its group, if it
+/// is known by now; if not, the entry has to [`rest_on`] a group before its flow is looked up.
+/// `is_own` is true if the slot was its flow's already.
 #[inline(always)]
 pub(super) fn expect(
     entry: &mut Entry,
@@ -149,8 +149,8 @@ pub(super) fn expect(
     work::write(work.pending(), pending);
 }
 
-/// Says that a packet's outcome rests on this flow, which is not the one of its own addresses and
-/// ports. To be called before the flow is looked at.
+/// Bases a packet's outcome on this flow, which is not the one of its own addresses and ports. To
+/// be called before the flow is looked up.
 #[inline(always)]
 pub(crate) fn rests_on(tuple: &PodTuple) {
     // Before the look-ups, over which the tuple would be kept on the stack.
@@ -174,14 +174,14 @@ pub(crate) fn translates(work: Parts, eni: u8) {
     unsafe { (*work.pending()).eni = eni };
 }
 
-/// The entry of the packet that is being looked at.
+/// The entry of the current packet.
 #[inline(always)]
 pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {
     let pending = work::read(work.pending());
     if pending.is_wanted == 0 {
         return None;
     }
-    // SAFETY: the slot is this CPU's own, and nobody holds another reference to it.
+    // SAFETY: the slot is this CPU's own, and no other reference to it exists.
     entry_in(pending.slot).map(|entry| unsafe { &mut *entry })
 }
 

@@ -21,17 +21,17 @@ use crate::packet::Packet;
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
-/// The packet is to be looked at.
+/// The packet takes the slow path.
 pub(super) const LOOK: u32 = 0;
 /// The entry is made. All other numbers but [`ASK`] are those of drop reasons.
 pub(super) const MADE: u32 = 1;
-/// The packet's flow is to be found or opened.
+/// The packet's flow has to be found or opened.
 const ASK: u32 = 2;
 
 /// Makes the entry that waits for a packet: [`LOOK`], [`MADE`], or the number of a drop reason.
 ///
-/// Notes of flows are none of its business: a packet whose group has any is looked at, and one that accepts a
-/// connection, of which one may have to be made.
+/// It handles no notes of flows: a packet whose group has any takes the slow path, and so does one
+/// that accepts a connection, which may need a note.
 #[inline(always)]
 pub(super) fn sent(skb: *mut __sk_buff) -> u32 {
     let answer = cache_sent(skb);
@@ -191,7 +191,7 @@ fn decide(work: Parts) -> Option<u32> {
         }
         Asked::Flow(sender) => {
             nat::ask_for(work, sender);
-            // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
+            // SAFETY: this CPU's own part of the work; no other reference to it exists.
             unsafe { (*work.pending()).limit = limit };
             Some(ASK)
         }

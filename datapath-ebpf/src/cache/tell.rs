@@ -12,8 +12,8 @@ use super::seen::Seen;
 use crate::fault;
 use crate::nat::{self, Side};
 
-/// True if the flow has been told of a segment whose entry is good. If not, the segment is to be
-/// looked at.
+/// True if the flow has been updated by a segment whose entry is valid. If not, the segment takes
+/// the slow path.
 #[inline(always)]
 pub(super) fn is_told(program: Program, seen: &Seen) -> bool {
     let is_from_outside = matches!(program, Program::FromNetwork);
@@ -57,7 +57,7 @@ fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
             (source, source_port),
             destination_port,
         ),
-        // What a pod sends untranslated is noted nowhere; what comes to its own address may be.
+        // Untranslated packets of a pod are noted nowhere; those to its own address may be.
         _ => return (is_from_outside == 0).then_some(()),
     };
     let key = FlowKey::new(entry.eni, protocol, remote.0, remote.1, port);

@@ -175,8 +175,8 @@ fn addresses(header: &Ipv6) -> Result<(Addr, Addr), DropReason> {
     Ok((source, destination))
 }
 
-/// Refuses IPv4 addresses in IPv6 form. Nobody may send them (RFC 4942 section 2.2), and to the maps
-/// they would be the IPv4 addresses that they contain.
+/// Refuses IPv4 addresses in IPv6 form. They are not allowed on the wire (RFC 4942 section 2.2),
+/// and the maps would treat them as the IPv4 addresses that they contain.
 #[inline(always)]
 fn check(source: Addr, destination: Addr) -> Result<(), DropReason> {
     if source.is_v4() || destination.is_v4() {

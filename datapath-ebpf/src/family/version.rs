@@ -65,9 +65,10 @@ impl Version {
     /// Reads the packet's IP header, holds its lengths against what is there, and keeps it.
     #[inline(always)]
     pub(crate) fn parse(self, packet: &mut Packet) -> Result<&'static Ip, DropReason> {
-        // Looked up first: what is read of the header would lie on the stack meanwhile.
+        // Looked up first: otherwise the header's fields would be kept on the stack during the
+        // look-up.
         let part = work()?.ip();
-        // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
+        // SAFETY: this CPU's own part of the work; no other reference to it exists by now.
         let ip = unsafe { &mut *part };
         match self {
             Self::V4 => V4::parse(packet, ip)?,

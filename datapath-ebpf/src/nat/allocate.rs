@@ -132,8 +132,8 @@ pub(super) fn settle(request: &Request, result: i32) -> Result<Mapping, DropReas
     }
 }
 
-/// Takes back a flow that was just opened off its first candidate port. No note leads to it, so
-/// nobody else has seen it.
+/// Removes a flow that was just opened off its first candidate port. No note leads to it, so no
+/// other packet has seen it.
 #[inline(always)]
 fn undo() {
     if let Some(attempt) = attempt() {

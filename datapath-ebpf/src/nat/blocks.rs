@@ -15,8 +15,8 @@ use super::lock::{lock, unlock};
 use super::tables::Table as _;
 use crate::maps::PORT_BLOCKS;
 
-/// Takes a port of a block of the destination that nobody is known to use; gives its index. Makes
-/// the block where there is none. `first` is any number, and chooses where to begin.
+/// Takes a port of a block of the destination that is not known to be used; returns its index.
+/// Makes the block if there is none. `first` is any number, and chooses where to begin.
 #[inline(always)]
 pub(super) fn pick(number: u8, first: u32) -> Option<u32> {
     let mut index = nat_pick(number.into(), first);
@@ -54,7 +54,7 @@ extern "C" fn nat_pick(number: u32, first: u32) -> u32 {
 /// loop written out, the verifier would follow each way out by itself.
 static ROUNDS: Global<u32> = Global::new(WORDS);
 
-/// Takes a port of a block that nobody is known to use; gives its index.
+/// Takes a port of a block that is not known to be used; returns its index.
 #[inline(always)]
 fn take(block: *mut PortBlock, first: u32) -> Option<u32> {
     let (mut index, mut bit) = (first, 0);

@@ -17,8 +17,8 @@ use crate::maps::ATTEMPT;
 
 /// The flow as it goes into the map.
 ///
-/// It lies in a map of each CPU's own, not on the stack: the stack is small, and what lies on it
-/// the verifier follows, so that it would verify each round of a search anew.
+/// It is stored in a per-CPU map, not on the stack. The stack is small, and the verifier follows
+/// its content, so it would verify each round of a search separately.
 #[repr(C)]
 pub(crate) struct Attempt {
     /// The flow, as words: the kernel takes no type with a lock for a map of this kind.
@@ -47,7 +47,7 @@ pub(crate) struct Attempt {
 /// This CPU's. No other program comes in between: a CPU runs one at a time.
 #[inline(always)]
 pub(super) fn attempt() -> Option<&'static mut Attempt> {
-    // What a global function has written the compiler is to read anew.
+    // The compiler has to read again the fields that a global function has written.
     let attempt = hint::black_box(ATTEMPT.get_ptr_mut(0)?);
     // SAFETY: a map's value of this CPU's own. Callers hold one of these references at a time.
     Some(unsafe { &mut *attempt })
@@ -160,7 +160,7 @@ fn at(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
     attempt.tries = attempt.tries.wrapping_add(1);
     attempt.key.port = port;
     attempt.flow().set_port(port);
-    // A look-up costs half of what an insertion in vain does.
+    // A look-up costs half as much as a failed insertion.
     let is_vacant = mem::replace(&mut attempt.is_vacant, false);
     if !is_vacant && FLOWS.find(&attempt.key).is_some() {
         return Refusal::EXISTS;

@@ -54,7 +54,8 @@ fn make(number: u8) -> Option<()> {
     }
 }
 
-// The verifier follows each round of a loop: what it does is a function of its own, which it looks at once.
+// The verifier follows each round of a loop. The body is therefore a function of its own, which the
+// verifier checks once.
 
 /// A bit for each port that is used, of 32 from this one on.
 #[unsafe(no_mangle)]

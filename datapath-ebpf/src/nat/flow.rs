@@ -54,8 +54,9 @@ pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
     other_first(request).and_then(at)
 }
 
-/// The flow of a packet from the inside wherever it is, left as it is: an ICMP error keeps nothing
-/// alive (RFC 5508 REQ-4). The error may be for somebody to whom policy gives another ENI.
+/// The flow of a packet from the inside wherever it is. It is not refreshed: an ICMP error keeps
+/// nothing alive (RFC 5508 REQ-4). The error may go to a destination for which policy gives another
+/// ENI.
 #[inline(always)]
 pub(super) fn peek_anywhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
@@ -102,7 +103,8 @@ fn first(tuple: &PodTuple, endpoint: u32, eni: u8) -> Mapping {
     Mapping::new(eni, ports::candidate(tuple.pod, tuple.pod_port, is_kept))
 }
 
-/// The flow of a packet from the outside, which keeps it alive. `found` is told of it before it is looked at.
+/// The flow of a packet from the outside, which keeps it alive. `found` is called with it before it
+/// is read.
 #[inline(always)]
 pub(crate) fn answered(
     key: &FlowKey,
@@ -115,7 +117,8 @@ pub(crate) fn answered(
     refresh(flow, key, after).then(|| inside(flow))
 }
 
-/// Tells the flow behind a tuple, with this key, what a segment shows; whether it is there.
+/// Updates the flow of a tuple, with this key, by the progress of a segment. Returns true if it is
+/// there.
 #[inline(always)]
 pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -> bool {
     let after = |out, inward| match from {
@@ -227,7 +230,7 @@ pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) ->
     is_own || fault::has(Fault::AnybodysFlow)
 }
 
-/// True if a flow has this tuple's inside, whoever had it.
+/// True if a flow has this tuple's inside, whatever endpoint owned it.
 #[inline(always)]
 pub(super) fn has_inside(flow: *const Flow, tuple: &PodTuple) -> bool {
     // SAFETY: as for `is_owned_by`.
@@ -262,8 +265,7 @@ fn inside(flow: *const Flow) -> Inside {
     }
 }
 
-/// Keeps a flow alive and notes how far it has come; tells whether it is the flow of its key
-/// still.
+/// Keeps a flow alive and records its progress. Returns true if it is still the flow of its key.
 ///
 /// No lifetime is so short that a flow seen within the last second can be removed, so that needs
 /// no lock. And it need not be written then, so the cache line stays shared between the CPUs.
@@ -274,7 +276,7 @@ fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8
     // Others write it at the same time; every field is read and written once, as a word.
     unsafe {
         let last_seen = ptr::read_volatile(&raw const (*flow).last_seen);
-        // Another CPU may have looked at the clock after this one.
+        // Another CPU may have read the clock after this one.
         let is_fresh = now.saturating_sub(last_seen) < clock::seconds(1);
         if is_fresh {
             if !(*flow).is_of(key) {
@@ -293,7 +295,7 @@ fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8
         if inward_after != inward {
             ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
         }
-        // The cache has a flow told of what each direction shows for the first time.
+        // The cache updates a flow with the first progress of each direction.
         if progress::is_turned((out, inward), (out_after, inward_after)) {
             cache::epoch::advance(&tuple_of(flow, key));
         }

@@ -88,15 +88,15 @@ fn anew(
             stats::count(NatStat::InboundNoted, tuple.pod.is_v4());
             Ok(())
         }
-        // Another CPU was faster, or the flow is just being removed; then the next packet makes it
-        // anew.
+        // Another CPU was faster, or the flow is just being removed. In the latter case the next
+        // packet makes it again.
         Err(Refusal::Exists) => Ok(()),
         Err(refusal) => Err(refusal.reason(DropReason::InboundFull)),
     }
 }
 
-/// Removes the flow of a tuple, if its last packet passed at `last_seen`, or in any case. Tells
-/// whether it did.
+/// Removes the flow of a tuple, if its last packet passed at `last_seen`, or in any case. Returns
+/// true if it did.
 #[inline(always)]
 pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
     let Some(endpoint) = note::retire(&INBOUND, tuple, last_seen) else {

@@ -1,8 +1,8 @@
-//! Translated flows: finding them, opening them, and what else has to be known of them.
+//! Translated flows: look-up, opening, and their state.
 //!
-//! A flow is one entry, keyed by what its answers carry; putting it in with `BPF_NOEXIST` is the
-//! claim of its port. Packets from the inside find it by the port that it gets first
-//! (`datapath_common::ports`), or, where that was taken, by [`moved`]. Nobody but [`retire`] removes
+//! A flow is one entry, keyed by the addresses and ports of its replies. Its insertion with
+//! `BPF_NOEXIST` is the claim of its port. Packets from the inside find it by its first candidate
+//! port (`datapath_common::ports`), or by [`moved`] if that was taken. Only [`retire`] removes
 //! flows.
 
 mod allocate;

@@ -22,7 +22,8 @@ pub(super) fn find(tuple: &PodTuple) -> Option<Mapping> {
 
 #[inline(always)]
 fn mapping(moved: *mut Moved) -> Mapping {
-    // SAFETY: a map's value stays readable while the program runs, and nobody writes it in place.
+    // SAFETY: a map's value stays readable while the program runs, and it is never written in
+    // place.
     let moved = unsafe { *moved };
     Mapping::new(moved.eni, moved.port)
 }
@@ -56,7 +57,7 @@ pub(super) fn note(request: &Request, at: Mapping) -> Result<Mapping, DropReason
         if flow::is_owned_by(found, tuple, *endpoint) {
             return Ok(there);
         }
-        // It is a former pod's with the same address, and nobody's now.
+        // It belongs to a former pod with the address, and to no endpoint now.
     }
     MOVED
         .replace(tuple, &moved)

@@ -79,7 +79,7 @@ pub(super) fn is_alive(found: *const Note, tuple: &PodTuple) -> bool {
 }
 
 /// Removes the flow of a tuple, if its last packet passed at `last_seen`, or in any case
-/// ([`ReapFlow::ALWAYS`]). Tells whose it was, if it did.
+/// ([`ReapFlow::ALWAYS`]). Returns its owner, if it did.
 #[inline(always)]
 pub(super) fn retire(
     table: &impl Table<PodTuple, Note>,
@@ -106,8 +106,8 @@ pub(super) fn retire(
     })
 }
 
-/// Keeps an endpoint's flow alive, as [`super::flow`] does it, with what a side shows; tells whether
-/// it lives.
+/// Keeps an endpoint's flow alive, as [`super::flow`] does it, and records the progress of a side.
+/// Returns true if the flow is alive.
 #[inline(always)]
 pub(super) fn refresh(
     found: *mut Note,
@@ -140,7 +140,7 @@ pub(super) fn refresh(
         let inward = ptr::read_volatile(&raw const (*found).progress_in);
         let (out_after, inward_after) = match side {
             Side::Outside => (out, inward | shown),
-            // The pod's SYN begins anew what stood there.
+            // The pod's SYN restarts the progress.
             Side::Pod if shown & progress::SYN != 0 => (shown, 0),
             // A pod that goes on has not believed the reset.
             Side::Pod if shown & progress::RST == 0 => (out | shown, inward & !progress::RST),

@@ -25,7 +25,7 @@ pub(super) fn claim<V>(
     tuple: &PodTuple,
     note: &V,
 ) -> Result<(), Refusal> {
-    // Counted first: whoever finds that there is none is right.
+    // It is counted first: a count of zero is then always right.
     epoch::note_comes(tuple);
     let claimed = table.claim(tuple, note);
     if claimed.is_err() {

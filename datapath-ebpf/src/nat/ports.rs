@@ -81,7 +81,7 @@ pub(super) fn block(in_reserve: bool, index: u32) -> u8 {
     nat_block(in_reserve.into(), index) as u8
 }
 
-// Global functions, which the verifier looks at once: a search calls them in each of its rounds.
+// Global functions, which the verifier checks once: a search calls them in each of its rounds.
 
 #[unsafe(no_mangle)]
 #[inline(never)]

@@ -53,7 +53,7 @@ impl Request {
 /// Writes of which flow the next questions are, and of whom.
 #[inline(always)]
 pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
-    // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
+    // SAFETY: this CPU's own part of the work; no other reference to it exists by now.
     let request = unsafe { &mut *work.request() };
     request.tuple = tuple;
     request.endpoint = sender.endpoint;
@@ -214,8 +214,8 @@ pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
     eni_from_register(stack_of_quoted(side.to_register()))
 }
 
-/// True if the endpoint that a packet is for has a note of its flow: whoever sends it has used the
-/// same ports through the stack.
+/// True if the endpoint that a packet is for has a note of its flow: the sender has used the same
+/// ports through the stack.
 #[inline(always)]
 pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
     let Ok(work) = work() else {

@@ -1,8 +1,8 @@
 //! Removing a flow.
 //!
-//! Under the lock it is marked dead, which every packet that would refresh it sees, and nobody
-//! else removes it then. Its note in `MOVED` goes before the flow itself: a note that leads to a
-//! dead flow is known to be about to go.
+//! Under the lock the flow is marked dead. Every packet that would refresh it sees the mark, and no
+//! other program removes it then. Its note in `MOVED` is removed before the flow itself: a note
+//! that leads to a dead flow is known to be about to go.
 
 use core::ptr;
 
@@ -14,8 +14,8 @@ use super::lock::{lock, unlock};
 use super::tables::{FLOWS, Table as _};
 use super::{Mapping, blocks, flow, moved, quota, share};
 
-/// Removes the flow of a key with all that belongs to it, if its last packet passed at
-/// `last_seen`, or in any case ([`ReapFlow::ALWAYS`]). Tells whether it did.
+/// Removes the flow of a key with all its dependent entries, if its last packet passed at
+/// `last_seen`, or in any case ([`ReapFlow::ALWAYS`]). Returns true if it did.
 #[inline(never)]
 pub(crate) fn retire(key: &FlowKey, last_seen: u64) -> bool {
     let Some(found) = FLOWS.find(key) else {
@@ -36,7 +36,7 @@ pub(crate) fn retire(key: &FlowKey, last_seen: u64) -> bool {
     if !is_mine {
         return false;
     }
-    // SAFETY: as above; the slot is nobody else's before `forget`.
+    // SAFETY: as above; the slot has no other owner before `forget`.
     let (tuple, endpoint) = unsafe {
         let endpoint = (*found).endpoint;
         (flow::tuple_of(found, key), endpoint)

@@ -13,7 +13,7 @@ use super::{blocks, ports, share};
 
 /// Ports tried by chance.
 const BY_CHANCE: u32 = 4;
-/// Looks at blocks at a time.
+/// Number of blocks that are searched in one turn.
 const LOOKS: u32 = 16;
 /// Number of turns: enough for each of the blocks once, and for 64 ports that look free and are
 /// not.
@@ -72,11 +72,11 @@ fn in_reserve(skb: *mut __sk_buff) -> i32 {
     Refusal::EXISTS
 }
 
-// A round is a global function, and what it leaves to the next one lies in the attempt: where a loop
-// has calls in it, old verifiers (Linux 5.10) tell rounds apart by every number in a register. And the
-// verifier follows each round: two loops, one in the other, have fewer than one.
+// A round is a global function, and its state for the next one is stored in the attempt. In a loop
+// with calls, old verifiers (Linux 5.10) distinguish rounds by every number in a register. The
+// verifier also follows each round: two nested loops have fewer than one.
 
-/// Claims a port by chance. The bits of what the insertion gave.
+/// Claims a random port. Returns the bits of the insertion's result.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_try(skb: *mut __sk_buff) -> u32 {
@@ -103,7 +103,7 @@ extern "C" fn nat_look(skb: *mut __sk_buff) -> u32 {
     look(skb).unwrap_or(Refusal::FAILED).cast_unsigned()
 }
 
-/// Looks at one block. They come one after the other, beginning with any.
+/// Searches one block. The blocks are searched one after another, beginning with any.
 #[inline(always)]
 fn look(skb: *mut __sk_buff) -> Option<i32> {
     let in_reserve = attempt()?.in_reserve;

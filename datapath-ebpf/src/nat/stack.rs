@@ -90,15 +90,15 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
             stats::count(NatStat::StackNoted, tuple.pod.is_v4());
             Ok(())
         }
-        // Another CPU was faster, or the note is just being removed; then the next packet makes it
-        // anew.
+        // Another CPU was faster, or the note is just being removed. In the latter case the next
+        // packet makes it again.
         Err(Refusal::Exists) => Ok(()),
         Err(refusal) => Err(refusal.reason(DropReason::StackFull)),
     }
 }
 
-/// Removes the note of a tuple, if its last packet passed at `last_seen`, or in any case. Tells
-/// whether it did.
+/// Removes the note of a tuple, if its last packet passed at `last_seen`, or in any case. Returns
+/// true if it did.
 #[inline(always)]
 pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
     let is_gone = note::retire(&STACK, tuple, last_seen).is_some();
