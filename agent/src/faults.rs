@@ -49,7 +49,7 @@ pub enum Point {
     CniRename,
     /// Before one is removed.
     CniRemove,
-    /// While the agent's own addresses are asked for, used or given back.
+    /// While the agent's own addresses are requested, used or released.
     Ingress(Moment),
 }
 
@@ -282,7 +282,7 @@ mod armed {
         }
     }
 
-    /// Checks what the environment asks for.
+    /// Checks the fault that the environment names.
     ///
     /// # Errors
     /// When it names no point.

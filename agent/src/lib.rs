@@ -1,7 +1,7 @@
-//! Towpath's node agent: decides what a node's kernel is to be, from the node document and the
-//! endpoints, and answers for it. The lower half, `loader`, brings the kernel there.
+//! Towpath's node agent: decides the desired state of a node's kernel, from the node document and
+//! the endpoints, and answers for it. The lower half, `loader`, reconciles the kernel.
 //!
-//! One task owns the node's state (`actor`), and everything else asks it.
+//! One task owns the node's state (`actor`), and everything else sends it requests.
 
 mod actor;
 mod allocation;

@@ -38,7 +38,7 @@ pub enum ErrorCode {
     EniExcluded,
     /// The ENI that owns the address is not ready.
     EniNotReady,
-    /// The endpoint was asked for rightly, but the kernel could not be brought to it.
+    /// The request is valid, but the kernel could not be brought to it.
     SetUpFailed,
     /// The node has no such pool, or none of that family.
     PoolUnknown,

@@ -32,8 +32,7 @@ impl Retry {
     }
 }
 
-/// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
-/// it, says so.
+/// The wait that a busy server requests, if an error or one of its causes has it.
 #[must_use]
 pub fn requested(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {

@@ -47,9 +47,9 @@ pub(super) fn with_body(mut head: Parts, body: &Value) -> Answer {
     Response::from_parts(head, body.boxed_unsync())
 }
 
-/// The seconds that a refusal asks for. A date is not understood: no API server sends one.
+/// The seconds that a refusal requests. A date is not parsed: no API server sends one.
 fn seconds(status: StatusCode, headers: &HeaderMap) -> Option<u32> {
-    // After any other refusal it is not known what became of a write, and our own pace counts.
+    // After any other refusal the outcome of a write is unknown, and our own pace applies.
     let is_busy = status == StatusCode::TOO_MANY_REQUESTS;
     let value = headers.get(RETRY_AFTER).filter(|_| is_busy)?;
     value.to_str().ok()?.trim().parse().ok()

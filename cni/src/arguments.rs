@@ -20,9 +20,9 @@ impl Arguments {
     /// Reads `KEY=VALUE` pairs with semicolons between them.
     ///
     /// # Errors
-    /// For what is no pair, for a wrong value, and for a key that is not known unless
-    /// `IgnoreUnknown` is set, as the reference plugins have it: a key with a typing error would
-    /// otherwise give a container the wrong pool.
+    /// For text that is no pair, for a wrong value, and for an unknown key unless `IgnoreUnknown`
+    /// is set. The reference plugins do the same: a misspelt key would otherwise give a container
+    /// the wrong pool.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let mut arguments = Self::default();
         let mut unknown = Vec::new();

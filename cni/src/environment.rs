@@ -55,7 +55,7 @@ impl fmt::Display for Command {
     }
 }
 
-/// Where the variables come from.
+/// Source of the variables.
 pub trait Variables {
     /// The value of a variable.
     fn get(&self, name: &str) -> Option<OsString>;

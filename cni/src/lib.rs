@@ -1,9 +1,10 @@
-//! Towpath's CNI plugin: reads what the runtime wants, asks the node agent, and prints the answer
-//! in the shape of the version of the CNI specification that the network's configuration names.
+//! Towpath's CNI plugin: reads the runtime's request, passes it to the node agent, and prints the
+//! answer. The result has the form of the CNI specification's version that the network's
+//! configuration names.
 //!
-//! All work happens in the agent. The plugin writes nothing but the queue of DELs that came while
-//! no agent answered, a note that the agent was ready, and a log where one is wanted. It starts for
-//! every pod, so it is small: no runtime, no threads.
+//! All work happens in the agent. The plugin writes only the queue of DELs that arrived while no
+//! agent answered, a note that the agent was ready, and an optional log. It starts for every pod,
+//! so it is small: no runtime, no threads.
 
 pub mod agent;
 pub mod arguments;

@@ -17,7 +17,7 @@ const FOLDER: &str = "delegated";
 /// removed.
 const DIGITS: usize = 2;
 
-/// A lock that was asked for.
+/// Result of a request for a lock.
 #[derive(Debug)]
 pub(crate) enum Locked {
     /// It is ours until this is dropped.

@@ -60,7 +60,7 @@ impl Note {
         }
     }
 
-    /// Where it is.
+    /// Path of the note.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(FILE)
     }

@@ -135,7 +135,7 @@ impl Queue {
                 break;
             }
             others += usize::from(!is_own);
-            // An agent that hangs must not cost others' patience before ours.
+            // The entries of other owners must not use up the time of our own when the agent hangs.
             let outcome = if is_own {
                 Self::carry_out(&path, agent)
             } else {

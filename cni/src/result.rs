@@ -13,7 +13,7 @@ use crate::spec::SpecVersion;
 /// The gateway that IPv6 has on a host: that of our own pods (`loader/src/constants.rs`).
 const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
 
-/// The result of an ADD that made an interface, behind what the chain had before.
+/// The result of an ADD that made an interface, after the chain's former result.
 #[must_use]
 pub fn of_attachment(
     config: &Config,

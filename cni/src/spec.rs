@@ -101,7 +101,7 @@ fn names() -> Vec<&'static str> {
     SpecVersion::ALL.map(SpecVersion::name).to_vec()
 }
 
-/// The answer to VERSION: `cniVersion` is the one that the runtime asks with.
+/// The answer to VERSION: `cniVersion` is that of the request.
 #[must_use]
 pub fn version_result(input: &[u8]) -> Value {
     let asked = serde_json::from_slice::<Value>(input).unwrap_or_default();

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use object::Endianness;
 use object::endian::Endian as _;
 
-// Where in the header things are (`struct btf_ext_header`, "BTF_Ext Section" of
-// `Documentation/bpf/btf.rst`). Offsets count from the header's end.
+// Offsets in the header (`struct btf_ext_header`, "BTF_Ext Section" of
+// `Documentation/bpf/btf.rst`). Offsets of sections count from the header's end.
 const HEADER_LENGTH: usize = 4;
 const FUNCTIONS: usize = 8;
 const FUNCTIONS_LENGTH: usize = 12;

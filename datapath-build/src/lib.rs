@@ -22,7 +22,7 @@ const OBJECT: &str = "towpath-datapath";
 /// `rustc-web`.
 const DEBIAN_CORE: &str = "/usr/lib/rustlib/bpfel-unknown-none";
 
-/// Which compiler builds the programs.
+/// Compiler of the programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Toolchain {
     /// Debian's `rustc-web` and `cargo-web` in `/usr/bin`, with their prebuilt `core`.
@@ -81,7 +81,7 @@ pub fn workspace_root() -> &'static Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Folders whose change asks for a new object.
+/// Folders whose change requires a new object.
 #[must_use]
 pub fn sources() -> [PathBuf; 3] {
     ["datapath-ebpf", "datapath-common", "Cargo.lock"].map(|name| workspace_root().join(name))
@@ -160,7 +160,7 @@ fn cargo(subcommand: &str, target_arch: &str, target: &str, target_dir: &Path) -
     command
         .env(
             "CARGO_ENCODED_RUSTFLAGS",
-            // What aya asks for: kernel types of the architecture, debug information, and BTF.
+            // Requirements of aya: kernel types of the architecture, debug information, and BTF.
             format!("--cfg=bpf_target_arch=\"{target_arch}\"\x1f-Cdebuginfo=2\x1f-Clink-arg=--btf"),
         )
         // A build script runs with its caller's settings, which are for another compiler.

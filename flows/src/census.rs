@@ -22,7 +22,7 @@ pub(super) fn phase_name(phase: Phase) -> &'static str {
 /// Flows counted by family, kind and phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// The counts; what is not there is 0.
+    /// The counts; a missing one is 0.
     pub flows: BTreeMap<(Family, FlowKind, Phase), u64>,
 }
 

@@ -14,7 +14,7 @@ use super::stale::{Lasting, Removed, Stale};
 use super::sweep::{FlowPolicy, Surroundings};
 use super::tables::Tables;
 
-/// Where the sweeper's answer goes. One that is dropped was not answered.
+/// Receiver of the sweeper's answer. A dropped one gets no answer.
 pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
 /// A look at the maps of flows by the sweeper's thread.
@@ -32,8 +32,8 @@ pub(super) enum Request {
     Look(Look),
 }
 
-/// Where the programs look for flows that were made under another policy. A look that finds nothing costs
-/// each new flow.
+/// Extra look-ups of the programs for flows that were opened under another policy. A look-up that
+/// finds nothing costs each new flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
     /// For packets that policy exempts.
@@ -101,7 +101,7 @@ pub struct Handle {
 pub(super) struct PolicyMark(Option<u64>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole at every moment.
+    // The values behind these locks are consistent at every moment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -198,7 +198,7 @@ impl Handle {
         self.ask(Request::Look(look));
     }
 
-    /// Where the programs look for flows that were made under another policy.
+    /// Extra look-ups of the programs for flows that were opened under another policy.
     #[must_use]
     pub fn lookups(&self) -> Lookups {
         lock(&self.state.0).policy.lookups
@@ -244,12 +244,12 @@ impl Handle {
         lock(&self.state.0).has_sweeper = true;
     }
 
-    /// The addresses that conntrack is to be asked for now.
+    /// The addresses to look up in conntrack now.
     pub(super) fn leaving(&self, now: Instant) -> BTreeSet<IpAddr> {
         lock(&self.state.0).stale.due(now)
     }
 
-    /// Takes what conntrack had of these addresses; nothing where it could not be asked.
+    /// Takes the removed entries of these addresses; none if conntrack could not be read.
     pub(super) fn take_removed(
         &self,
         asked: &BTreeSet<IpAddr>,
@@ -270,7 +270,7 @@ impl Handle {
         self.state.1.notify_all();
     }
 
-    /// Waits for something to do, no longer than `time`; what there is then.
+    /// Waits for something to do, no longer than `time`. Returns the pending work.
     pub(super) fn wait(&self, time: Duration) -> Woken {
         let is_idle =
             |state: &mut State| !state.stops && !state.nudged && state.requests.is_empty();
@@ -298,8 +298,8 @@ impl Handle {
         (around, PolicyMark(counts.then_some(state.policy.changes)))
     }
 
-    /// Says for which look-ups a sweep found translated flows. The programs need no others, if all of the
-    /// sweep was under the policy that holds now: new ones cannot come.
+    /// Sets the look-ups for which a sweep found translated flows. The programs need no others, if
+    /// all of the sweep was under the current policy: no new ones can come.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -321,7 +321,7 @@ impl Handle {
     }
 }
 
-/// Why the sweeper woke.
+/// Reason for the sweeper to wake.
 pub(super) struct Woken {
     pub(super) stops: bool,
     pub(super) nudged: bool,

@@ -1,4 +1,4 @@
-//! Which flows have been idle for too long.
+//! Decisions on flows that have been idle for too long.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub struct Maps {
     pub(super) now: u64,
     /// Translated flows.
     pub flows: BTreeMap<FlowKey, Flow>,
-    /// Where flows are that did not get their first candidate port.
+    /// Places of flows that did not get their first candidate port.
     pub moved: BTreeMap<PodTuple, Moved>,
     /// Notes of flows from the outside.
     pub inbound: BTreeMap<PodTuple, Note>,

@@ -1,12 +1,12 @@
-//! When the sweeper sweeps.
+//! Times of the sweeps.
 
 use std::time::Duration;
 
-/// Between two sweeps of empty maps.
+/// Interval between two sweeps of empty maps.
 pub const LONGEST: Duration = Duration::from_secs(10);
-/// Between two sweeps of full maps.
+/// Interval between two sweeps of full maps.
 pub const SHORTEST: Duration = Duration::from_millis(500);
-/// Until a sweep behind one that wants to look again.
+/// Interval to the sweep after one that has found something to check again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// Interval at which failures and the fill level are checked between sweeps.
 pub const POLL: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ impl Watch {
     }
 }
 
-/// Between two sweeps at a fill level: straight from the longest at 0 to the shortest at 1.
+/// Interval between two sweeps at a fill level: linear from the longest at 0 to the shortest at 1.
 #[must_use]
 pub(super) fn interval(fill: f64) -> Duration {
     let free = (1.0 - fill).clamp(0.0, 1.0);

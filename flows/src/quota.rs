@@ -137,11 +137,11 @@ impl Quotas {
         Ok(corrected)
     }
 
-    /// Removes the counts of endpoints that are gone and were at the last sweep; whether there are
-    /// some that go at the next one, if it finds them as they are.
+    /// Removes the counts of endpoints that are gone now and were at the last sweep. Returns true
+    /// if the next sweep may remove more.
     ///
-    /// An endpoint that is there keeps its count: flows that it opens between the look at it and
-    /// its removal would not be counted.
+    /// An existing endpoint keeps its count: flows that it opens between the look-up and the
+    /// removal would not be counted.
     pub(super) fn clean(
         &mut self,
         tables: &impl Tables,

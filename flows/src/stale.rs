@@ -77,7 +77,7 @@ impl Stale {
         }
     }
 
-    /// The addresses that conntrack is to be asked for now. At most a tenth of a CPU goes into that.
+    /// The addresses to look up in conntrack now. At most a tenth of a CPU goes into that.
     pub(super) fn due(&self, now: Instant) -> BTreeSet<IpAddr> {
         if let Some((ended, took)) = self.last
             && now.duration_since(ended) < AGAIN.max(took * REST)
@@ -91,7 +91,7 @@ impl Stale {
             .collect()
     }
 
-    /// Takes what a look for these addresses has found; nothing where conntrack could not be asked.
+    /// Takes the result of a look for these addresses; none if conntrack could not be read.
     pub(super) fn take(
         &mut self,
         asked: &BTreeSet<IpAddr>,

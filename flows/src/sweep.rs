@@ -299,7 +299,7 @@ impl<T: Tables> Sweeper<T> {
                     ends.over.push(item);
                     return;
                 };
-                // It is in the census until conntrack has been asked.
+                // It stays in the census until conntrack has been read.
                 ends.asked.push((tuple, item));
             }
             if is_lost {

@@ -35,10 +35,10 @@ impl Capacities {
     }
 }
 
-/// Of which flows notes are.
+/// Kind of a note's flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteKind {
-    /// Those opened from the outside.
+    /// Flows opened from the outside.
     Inbound,
     /// Those that take the host's stack both ways.
     Stack,
@@ -148,13 +148,13 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()>;
 
-    /// Where the flow of a tuple is said to be that did not get its first candidate port.
+    /// Recorded place of a tuple's flow that did not get its first candidate port.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn moved_to(&self, family: Family, tuple: &PodTuple) -> Result<Option<Moved>>;
 
-    /// Notes where a flow is, unless there is a note of it already.
+    /// Records the place of a flow, unless there is a note of it already.
     ///
     /// # Errors
     /// When the kernel refuses, for want of room too.
@@ -172,7 +172,7 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn blocks(&self, show: &mut dyn FnMut(&PortBlockKey, &PortBlock)) -> Result<()>;
 
-    /// Clears bits of a block, others as they are by then.
+    /// Clears bits of a block. Other bits keep their current state.
     ///
     /// # Errors
     /// When the kernel refuses.

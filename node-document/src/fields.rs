@@ -140,7 +140,7 @@ pub(super) struct IpamStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct OperatorStatus {
-    /// Why the operator cannot give what is asked for.
+    /// Reason why the operator cannot meet the demand.
     #[serde(deserialize_with = "nullable")]
     pub(super) error: String,
 }

@@ -26,9 +26,8 @@ pub struct Around {
 }
 
 impl Around {
-    /// Where nothing else is known.
-    #[must_use]
-    pub fn new(highest: u8) -> Self {
+    /// Conditions without further facts.
+    pub(crate) fn new(highest: u8) -> Self {
         Self {
             highest,
             ..Self::default()
@@ -70,8 +69,8 @@ pub fn take_enis(node: &mut Node) -> Vec<Eni> {
     placed.chain(whole.map(|eni| *eni)).collect()
 }
 
-/// Gives numbers to ENIs, beside the entries that cannot be used.
-pub fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
+/// Gives numbers to ENIs, in addition to the entries that cannot be used.
+pub(crate) fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
     exclude_cards(&mut enis, around);
     enis.sort_by(|a, b| {
         let rank = |eni| (around.rank(eni), ());
@@ -220,7 +219,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Numbers the ENIs that can have the number that they want; the others.
+    /// Numbers the ENIs whose wanted number is free. Returns the others.
     fn number_by(
         &mut self,
         enis: Vec<Eni>,

@@ -30,8 +30,8 @@ impl Raw {
         found.next().map(|(_, value)| value)
     }
 
-    /// Makes the value at a path null, or takes it out of its map where it is null already; whether
-    /// that could be done.
+    /// Makes the value at a path null, or removes it from its map if it is null already. Returns
+    /// true on success.
     pub(super) fn take_out(&mut self, path: &str) -> bool {
         match self.at_mut(path) {
             None => return false,

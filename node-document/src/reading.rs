@@ -96,7 +96,7 @@ fn entry(value: &Raw, notation: Notation) -> Entry {
     }
 }
 
-/// With how many levels of what it is in a field is taken out, after so many others.
+/// Number of enclosing levels that are taken out with a field, after so many others.
 fn levels(taken_out: usize) -> usize {
     match taken_out.checked_sub(TAKEN_OUT) {
         None => 0,

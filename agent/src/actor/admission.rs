@@ -24,7 +24,7 @@ pub(crate) struct Admission<'a> {
     pub(crate) intent: &'a Intent,
     /// Observed state of the node.
     pub(crate) view: &'a View,
-    /// MTU that the configuration asks for, in bytes.
+    /// MTU that the configuration sets, in bytes.
     pub(crate) mtu: Option<u32>,
     /// Facts that the kernel showed last.
     pub(crate) facts: &'a Facts,

@@ -57,7 +57,7 @@ pub(crate) struct Actor<K> {
     /// Pool documents and ip-masq-agent files, as they were last seen.
     pub(crate) files: PolicyFiles,
     pub(crate) document: PathBuf,
-    /// MTU of pods that the configuration asks for, in bytes.
+    /// MTU of pods that the configuration sets, in bytes.
     pub(crate) mtu: Option<u32>,
     pub(crate) store: Store,
     /// Leases of addresses.
@@ -237,7 +237,7 @@ impl<K: Host> Actor<K> {
         self.take_node();
     }
 
-    /// Says what the node wants and keeps, if this is the document that is asked about.
+    /// Answers with the node's demand and kept blocks, if the query is about the current document.
     fn answer_outlook(&mut self, ask: AskOutlook) {
         let AskOutlook { generation, reply } = ask;
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
@@ -247,7 +247,7 @@ impl<K: Host> Actor<K> {
         } else {
             None
         };
-        // Who asked may have gone.
+        // The writer may have ended.
         reply.send(outlook).ok();
     }
 

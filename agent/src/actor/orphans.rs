@@ -1,10 +1,10 @@
 //! Endpoints that are in the kernel and whose records are lost: *orphans*.
 //!
-//! Where the state folder is empty, lacks a record or has one that cannot be read, a device that was
-//! finished has a pod behind it all the same. It is served as any endpoint, keeps its addresses, and goes when its owner is
-//! deleted, when the runtime does not know it any more, or with a clean-up. It is looked for once,
-//! before the first pass: from then on the agent itself knows what there is. Nothing of it is
-//! written down, so a record that comes back is the endpoint again.
+//! If the state folder is empty, lacks a record or has an unreadable one, a complete device still
+//! has a pod. The device is served like any endpoint, and keeps its addresses. It is removed when
+//! its owner is deleted, when the runtime does not know it any more, or with a clean-up. Orphans
+//! are searched once, before the first pass: from then on the agent itself knows its endpoints.
+//! Nothing of an orphan is recorded, so a record that comes back is the endpoint again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::actor::Actor;
 use crate::host::kernel::Host;
 
 impl<K: Host> Actor<K> {
-    /// Takes in the endpoints whose records are lost, once; whether that is done. Before it is, no
+    /// Adopts the endpoints whose records are lost, once; true if that is done. Before it is, no
     /// plan may be made: it would remove them.
     pub(crate) async fn take_orphans(&mut self) -> bool {
         if self.has_orphans {
@@ -134,7 +134,7 @@ fn find(
     unknown.map(orphan).collect()
 }
 
-/// The addresses behind each device: by the datapath's entries, by routes, by neighbours.
+/// The addresses of each device: by the datapath's entries, by routes, by neighbours.
 fn addresses(observed: &Observed) -> BTreeMap<u32, BTreeSet<IpAddr>> {
     let mut addresses: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
     let mut put = |ifindex: u32, address: IpAddr| {

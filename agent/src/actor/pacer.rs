@@ -35,7 +35,7 @@ pub(crate) struct Pacer {
     last_glance: Option<Instant>,
     rest: Duration,
     first_event: Option<Instant>,
-    /// True if only others' routes have changed.
+    /// True if only foreign routes have changed.
     is_foreign: bool,
     asked: Option<Instant>,
 }
@@ -60,8 +60,8 @@ impl Pacer {
         self.first_event.get_or_insert(now);
     }
 
-    /// A pass that began at a time has ended. It left something to do or not, and asks for the next one
-    /// at the latest after some time.
+    /// Records the end of a pass that began at a time. It left something to do or not, and the next
+    /// one is due at the latest after some time.
     pub(crate) fn passed(
         &mut self,
         (began, now): (Instant, Instant),

@@ -66,7 +66,7 @@ impl<K: Host> Actor<K> {
             let (pools, _) = allocation::pools(documents, default_pool);
             allocation::bind(enis, &pools);
         } else {
-            // Which ENIs they are bound to is not known.
+            // The ENIs that they are bound to are unknown.
             allocation::keep_used(enis, used);
         }
     }

@@ -532,7 +532,7 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
     assert_eq!(machine.records().len(), 1);
 }
 
-/// A pod with a limit works as well as others; one without our source check does not.
+/// A pod with a shaper or a foreign program works; one without our source check is a fault.
 #[tokio::test]
 async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault() {
     let mut machine = Machine::new();

@@ -23,7 +23,7 @@ use crate::state::kept::{Kept, Subject};
 
 /// The annotations that are kept begin so.
 const OURS: &str = "ipam.cilium.io/";
-/// By which a static pod's object names the pod that the node knows.
+/// Annotations by which a static pod's object names the pod that the node knows.
 const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
 
 /// Namespace and name.
@@ -277,7 +277,7 @@ fn follow(
                 Err(error) => {
                     let told = cause::chain(&error);
                     tracing::debug!("pods or namespaces are not followed: {told}");
-                    // Beside the wait that grows with failures.
+                    // This is in addition to the wait that grows with failures.
                     sleep(retry::requested(&error).unwrap_or_default()).await;
                 }
             }

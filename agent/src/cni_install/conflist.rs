@@ -41,8 +41,8 @@ pub(super) fn given(path: &Path, state_dir: &Path) -> Result<Vec<u8>> {
     read().with_context(|| format!("the configuration list {} cannot be used", path.display()))
 }
 
-/// A list for the plugins that are there: ours, and `portmap` behind it where it is installed. Newer
-/// runtimes find all versions that both speak, and choose.
+/// A list for the installed plugins: ours, and `portmap` after it if it is installed. Newer
+/// runtimes find all versions that both support, and choose.
 pub(super) fn made(
     bin_dir: &Path,
     socket: &Path,

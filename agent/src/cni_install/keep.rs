@@ -16,10 +16,10 @@ use super::list::{self, MARKER};
 use super::pace::Pace;
 use super::{CONFLIST, Install, REPLY_TIMEOUT, Report, install_wanted};
 
-/// Installs the plugin as soon as the agent is ready, and again whenever a file is not as it was
-/// left. A list of an earlier boot, which has the runtime call the network ready before the agent is,
-/// goes first. Entries that others add to the list stay. Where another program undoes what was put right
-/// again and again, it is put right less and less often. It never ends by itself.
+/// Installs the plugin as soon as the agent is ready, and again whenever a file has changed. A list
+/// of an earlier boot, by which the runtime would report the network ready before the agent is, is
+/// removed first. Entries of other programs stay in the list. If another program repeatedly undoes
+/// the repairs, they become less frequent. It never ends by itself.
 ///
 /// # Errors
 /// When there is nothing to install, or that list cannot be removed.
@@ -144,7 +144,7 @@ struct Seen {
 impl Files {
     fn look(what: &Install) -> Self {
         let bin = &what.place.bin_dir;
-        // What the list has behind our plugin may come later.
+        // The plugins after ours in the list may come later.
         let files = [
             bin.join(PLUGIN),
             bin.join(IPAM_PLUGIN),

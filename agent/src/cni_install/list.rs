@@ -1,4 +1,5 @@
-//! The configuration list on disk, of which our entry is ours and the rest others'.
+//! The configuration list on disk, of which our entry is ours and the others belong to other
+//! programs.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::{CONFLIST, Install, Report, wait};
 
 /// In the plugin's state folder, which a reboot empties: the list of this boot as it was wanted.
 pub(super) const MARKER: &str = "installed";
-/// A list of an earlier boot that others added to. Runtimes do not look at it.
+/// A list of an earlier boot that other programs added to. Runtimes do not read it.
 const EARLIER: &str = "10-towpath.conflist.earlier-boot";
 /// Name of a damaged list, which is kept for analysis.
 const DAMAGED: &str = "10-towpath.conflist.damaged";
@@ -104,8 +105,8 @@ fn forget_earlier(folder: &Folder, report: &mut Report) -> Result<()> {
     }
 }
 
-/// Takes a list of an earlier boot out of the runtime's sight. What others added to it comes back
-/// with the list: a pod that starts before they look again would go without.
+/// Hides a list of an earlier boot from the runtime. Foreign entries come back with the list: a pod
+/// that starts before those programs check again would lack them.
 pub(super) fn set_earlier_aside(folder: &Folder) -> Result<()> {
     let there = folder.read(CONFLIST)?;
     match there.and_then(|(text, _)| without_ours(&text, None)) {
@@ -153,7 +154,7 @@ fn of_the_list(there: &[u8], wanted: &Wanted, before: Option<&Value>) -> (Merged
     }
 }
 
-/// A new list, with what others had added to the one of an earlier boot and still have there.
+/// A new list, with the foreign entries of the one of an earlier boot whose plugins still exist.
 fn of_earlier(folder: &Folder, wanted: &Wanted, install: &Install) -> Result<Merged> {
     let bin_dir = &install.place.bin_dir;
     let earlier = folder.read(EARLIER)?.map(|(text, _)| text);

@@ -60,7 +60,7 @@ pub(super) fn without_ours(there: &[u8], before: Option<&Value>) -> Option<Vec<u
     text_of(&list).ok()
 }
 
-/// The list without the entries of others whose plugin is gone.
+/// The list without the foreign entries whose plugin is gone.
 pub(super) fn with_plugins(there: &[u8], is_there: impl Fn(&str) -> bool) -> Option<Vec<u8>> {
     let mut list: Map<String, Value> = serde_json::from_slice(there).ok()?;
     let entries = list.get_mut(PLUGINS)?.as_array_mut()?;
@@ -83,7 +83,7 @@ fn is_ours(entry: &Value) -> bool {
     kind(entry) == Some(PLUGIN) || ipam == Some(IPAM_PLUGIN)
 }
 
-/// An entry beside ours that an installation wrote, as it wrote it.
+/// An entry other than ours that an installation wrote, unchanged.
 fn is_written(entry: &Value, before: Option<&Value>) -> bool {
     let before = before.and_then(|list| list.get(PLUGINS));
     let before = before.and_then(Value::as_array);
@@ -95,7 +95,7 @@ fn plugins_of(list: &Map<String, Value>) -> &[Value] {
     entries.map_or(&[][..], Vec::as_slice)
 }
 
-/// The entries of the list: each wanted one once, all others where they are.
+/// The entries of the list: each wanted one once, all others in their places.
 fn plugins(
     there: &[Value],
     wanted: &[Value],
@@ -130,7 +130,7 @@ fn plugins(
     merged
 }
 
-/// Puts what stands beside the entries right.
+/// Repairs the fields other than the entries.
 fn settings(list: &mut Map<String, Value>, wanted: &Map<String, Value>, before: Option<&Value>) {
     let is_news = |key: &&str| before.and_then(|list| list.get(*key)) != wanted.get(*key);
     let keep_versions = !VERSIONS.iter().any(is_news)
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// The entries and the others of a list that becomes right.
+    /// The entries and the foreign plugins of a list after its repair.
     fn merged(there: &Value, want: &Value) -> (Value, Vec<String>) {
         let merged = merge(there.to_string().as_bytes(), &wanted(want), Some(want)).unwrap();
         (serde_json::from_slice(&merged.text).unwrap(), merged.others)

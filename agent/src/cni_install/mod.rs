@@ -129,8 +129,8 @@ fn install_wanted(install: &Install) -> Result<(Report, Wanted)> {
     Ok((report, wanted))
 }
 
-/// Removes the plugin: the configuration list first, so that no runtime looks for a binary that is
-/// gone. Of a list that others added to, our part goes.
+/// Removes the plugin: the configuration list first, so that no runtime looks for a missing binary.
+/// A list with foreign entries only loses our part.
 ///
 /// # Errors
 /// When a file cannot be changed or removed.
@@ -170,7 +170,7 @@ pub(crate) fn forget(conf_dir: &Path, state_dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The plugin beside our own binary.
+/// The plugin in the folder of our own binary.
 fn beside_us() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     let path = own.with_file_name(PLUGIN);

@@ -46,7 +46,7 @@ impl AgentAddressesSection {
     }
 }
 
-/// Where addresses for a gateway's listeners are answered.
+/// Network namespace that answers for the addresses of a gateway's listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ingress {
     /// There are none.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::values::refused;
 
 const ID: &str = "id";
-/// With 11 digits behind it a name has the kernel's 15 characters.
+/// With 11 more digits a name has the kernel's 15 characters.
 const LONGEST: usize = 4;
 /// Beginnings of names that the kernel, systemd or other drivers give.
 const TAKEN: [&str; 14] = [

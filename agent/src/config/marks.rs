@@ -1,4 +1,4 @@
-//! Bits of the packet mark that others use.
+//! Bits of the packet mark that other software uses.
 
 use super::values::MarkMask;
 

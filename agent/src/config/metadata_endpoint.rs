@@ -1,11 +1,11 @@
-//! The address of the instance's metadata service.
+//! Address of the instance's metadata service.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// Address of the service: `http://`, an address, and a port where it is not 80.
+/// Address of the service: `http://`, an address, and a port if it is not 80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MetadataEndpoint(SocketAddr);

@@ -147,7 +147,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: FileError,
     },
     /// The file has a key or value that is not allowed.
@@ -155,13 +155,13 @@ pub enum ConfigError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// Which, and what is allowed.
+        /// The key or value, and the allowed ones.
         reason: ReadError,
     },
 }
 
 impl Config {
-    /// Where the file is looked for when nothing else is said.
+    /// Default path of the file.
     pub const DEFAULT_PATH: &'static str = "/etc/towpath/config.yaml";
 
     /// Reads the file. `None` is the default path, where the file may be missing: then every

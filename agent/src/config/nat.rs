@@ -187,7 +187,7 @@ impl Pressed {
     /// The programs refresh a flow at most once a second. Below two seconds, a flow could be
     /// removed while its last segments are on their way.
     const MIN: u64 = 2;
-    /// Where nothing is short, TCP has four minutes (RFC 5382 REQ-5).
+    /// Without a shortage, TCP has four minutes (RFC 5382 REQ-5).
     const MAX: u64 = 240;
 }
 
@@ -215,7 +215,7 @@ fn seconds<'de, D: Deserializer<'de>>(
 pub struct Ports([PortSlice; PortSlice::MAX]);
 
 impl Ports {
-    /// The ranges; [`PortSlice::NONE`] behind the last one.
+    /// The ranges; [`PortSlice::NONE`] after the last one.
     #[must_use]
     pub fn slices(&self) -> [PortSlice; PortSlice::MAX] {
         self.0

@@ -60,7 +60,7 @@ pub struct EndpointSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DatapathSection {
-    /// Which way pod traffic takes.
+    /// Path of pod traffic.
     pub path: PathMode,
     /// Mechanism by which programs are attached.
     pub attach: AttachMode,
@@ -107,7 +107,7 @@ impl Default for KernelSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpSection {
-    /// Where health and metrics are served; `None` for nowhere.
+    /// Address of health and metrics; `None` for no endpoint.
     #[serde(deserialize_with = "listening")]
     pub address: Option<SocketAddr>,
 }
@@ -116,7 +116,7 @@ pub struct HttpSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MetricsSection {
-    /// Where metrics alone are served; `None` for nowhere but at `http.address`.
+    /// Address of metrics alone; `None` if they are only at `http.address`.
     #[serde(deserialize_with = "listening")]
     pub address: Option<SocketAddr>,
 }

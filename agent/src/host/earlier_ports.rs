@@ -53,7 +53,8 @@ impl EarlierPorts {
         &self.record.ports
     }
 
-    /// Says that flows get these from now on; `alone` where no answer is looked for at others.
+    /// Records that flows get these ports from now on; `alone` if no replies are expected at
+    /// others.
     pub(crate) fn begin(&mut self, ports: &PortList, alone: bool) {
         let all = if alone {
             ports.clone()

@@ -102,7 +102,7 @@ pub(crate) trait Host: Kernel {
     /// Devices where a foreign `ingress` qdisc occupies the place of our clsact.
     fn displaced(&self) -> Result<BTreeSet<u32>>;
 
-    /// Why maps of ours are not pinned; `None` where they are.
+    /// Reason why maps of ours are not pinned; `None` if they are.
     fn unpinned(&self) -> Option<&str>;
 
     /// The table that keeps exceptions of the direct path from being dropped.

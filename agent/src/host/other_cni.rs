@@ -1,8 +1,9 @@
-//! Other CNIs at work on the node.
+//! Other CNIs that are active on the node.
 //!
-//! Two CNIs on one node give the same addresses to different pods, and each takes the other's rules for
-//! damage. What a removed one left behind does no harm as a rule: only what runs, what sees packets, what
-//! carries a pod, or what runtimes use for the next pod counts.
+//! Two CNIs on one node give the same addresses to different pods, and each treats the other's
+//! rules as damage. Leftovers of a removed CNI are usually harmless. Only the following count: a
+//! running process, a program that sees packets, a device of a pod, and the configuration that
+//! runtimes use for the next pod.
 
 mod configuration;
 mod listeners;
@@ -143,7 +144,7 @@ async fn programs(netlink: &mut Netlink, links: &[Link]) -> Result<Vec<BpfProgra
     Ok(programs)
 }
 
-/// Checks for what these CNIs write behind a prefix: the beginning of a hash.
+/// Checks for the text that these CNIs write after a prefix: the beginning of a hash.
 fn is_hash(rest: &str) -> bool {
     rest.len() >= 10 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! Which running pods have the routes that new ones get.
+//! Running pods whose routes follow those of new ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The ports of translation while the agent runs. Where no setting names them, they follow the
-//! host's automatic ports, and flows that have others stay.
+//! The ports of translation while the agent runs. If no setting names them, they follow the host's
+//! automatic ports, and flows on former ports stay.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -142,7 +142,7 @@ impl TranslationPorts {
         }
     }
 
-    /// Why the host and translation have ports in common, and what to do about it.
+    /// Reason why the host and translation have ports in common, and the remedy.
     pub(crate) fn problem(&self, host: &HostPorts) -> Option<String> {
         let usable = host.usable();
         let shared = SharedPorts::new(self.slices, &usable);

@@ -80,15 +80,15 @@ impl<T> Followed<T> {
 }
 
 impl<T: PartialEq> Followed<T> {
-    /// Takes note of why there is nothing newer; whether what is known changed.
+    /// Records the reason why there is nothing newer. Returns true if the known state has changed.
     pub(crate) fn fail(&mut self, reason: String, name: &str, place: impl fmt::Display) -> bool {
         let changed = self.take(Err(reason), name, place);
         self.is_refused = false;
         changed
     }
 
-    /// Takes what was read, or why it is not used; whether what is known changed. `name` is what it is
-    /// called in the log, `place` where it stands.
+    /// Takes the parsed content, or the reason why it is not used. Returns true if the known state
+    /// has changed. `name` is the source's name in the log, `place` its location.
     pub(crate) fn take(
         &mut self,
         parsed: Result<T, String>,
@@ -246,7 +246,7 @@ struct Follower<S: Source> {
 }
 
 impl<S: Source> Follower<S> {
-    /// Reads the files; whether what is known changed.
+    /// Reads the files. Returns true if the known state has changed.
     fn reload(&mut self) -> bool {
         // First watch, then read: a change in between is seen by one of them.
         self.folders.follow();

@@ -1,8 +1,8 @@
-//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access instance
-//! metadata"): what this machine is to EC2.
+//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access
+//! instance metadata"): the identity of this machine in EC2.
 //!
-//! A token is put first and goes with every question. No proxy of the environment is asked: the service
-//! answers the instance alone.
+//! A token is requested first and sent with every request. No proxy of the environment is used: the
+//! service answers the instance alone.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

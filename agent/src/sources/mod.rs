@@ -1,5 +1,4 @@
-//! Documents of the node and its pools, ip-masq-agent files, and the instance's metadata: read, and
-//! followed.
+//! Sources of the agent's node and pools: files, or a cluster.
 
 pub mod follow;
 pub mod instance;

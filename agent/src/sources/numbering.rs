@@ -1,7 +1,7 @@
-//! Which ENI has which number, and the last good form of each: both outlive the agent, within one boot.
+//! Numbers of the ENIs, and the last valid form of each: both outlive the agent, within one boot.
 //!
-//! Numbers are in packet marks and in flows. One that an ENI had is given to another only when nothing
-//! carries it any more.
+//! Numbers are in packet marks and in flows. The number of an ENI is given to another only when
+//! nothing carries it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -197,7 +197,7 @@ impl Numbering {
             let is_back = enis.iter().any(|eni| eni.id == *id);
             is_back && known.get(id) == Some(number)
         };
-        // One that is gone from the document retires only once the others are placed.
+        // An ENI that is gone from the document retires only once the others are placed.
         let serving = self.record.enis.values().map(|eni| (&eni.number, &eni.id));
         let busy = self.record.retired.iter().chain(serving);
         let busy = busy.filter(|(number, id)| !listed(number, id));
@@ -259,7 +259,7 @@ impl Numbering {
         self.save();
     }
 
-    /// Lets numbers go that nothing carries any more; whether there were any.
+    /// Frees numbers that nothing carries any more. Returns true if there were any.
     pub(crate) fn free(&mut self, maps: &Maps, report: &nat::Report) -> bool {
         let carries = |number: EniNumber| {
             maps.values().any(|entry| match entry {

@@ -16,7 +16,7 @@ const PLACE: &str = "pools that were deleted";
 #[derive(Debug, Default)]
 pub(crate) struct UsedPools {
     before: Option<Arc<Pools>>,
-    /// Where those are kept that have no document any more.
+    /// Record of the pools that have no document any more.
     place: Option<Kept>,
     /// The record as it was written last.
     written: String,

@@ -91,7 +91,7 @@ impl Folder {
     /// undo it.
     ///
     /// # Errors
-    /// When it cannot be written; what was there before is in force then.
+    /// When it cannot be written; the former content is then in force.
     pub(crate) fn put(&self, name: &str, content: &[u8], how: Writing) -> Result<()> {
         let path = self.path(name);
         let write = || -> Result<()> {
@@ -161,7 +161,7 @@ impl Folder {
         self.unsynced = failed;
     }
 
-    /// Why the last changes may be undone by a power cut; `None` where they cannot.
+    /// Reason why a power cut may undo the last changes; `None` if it cannot.
     pub(crate) fn unsynced(&self) -> Option<&str> {
         self.unsynced.as_deref()
     }

@@ -1,9 +1,9 @@
 //! Match of the state folder and the pins: both have one id.
 //!
-//! The folder has it in a file, the pins as the name of a folder beside those of maps and links, since
-//! a BPF file system holds no files. A folder of other pins says nothing of what is in the kernel, and its
-//! agent would take every endpoint there for deleted or lost. Where one of the two has no id (it is
-//! new, was emptied, or is of a version that wrote none) it gets the other's.
+//! The folder has the id in a file. The pins have it as the name of a folder beside those of maps
+//! and links, since a BPF file system holds no files. A folder of other pins does not describe the
+//! kernel, and its agent would treat every endpoint there as deleted or lost. If one of the two has
+//! no id (it is new, was emptied, or is of a version that wrote none) it gets the other's.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -90,7 +90,7 @@ fn read(state: &Path) -> Option<String> {
     }
 }
 
-/// The id beside pins, of whatever version, and its folder.
+/// The id in the folder beside the pins, of any version, and that folder.
 fn beside(pins: &Path) -> Result<Option<(String, PathBuf)>> {
     for version in folders(pins)? {
         for path in folders(&version)? {

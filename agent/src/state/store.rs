@@ -209,7 +209,7 @@ impl Store {
         });
     }
 
-    /// Why a power cut may undo the last changes; `None` where it cannot.
+    /// Reason why a power cut may undo the last changes; `None` if it cannot.
     pub(crate) fn unsynced(&self) -> Option<&str> {
         self.folder.unsynced()
     }

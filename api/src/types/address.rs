@@ -1,4 +1,4 @@
-//! Addresses and pools: asked for, held, listed.
+//! Addresses and pools: requested, held, listed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::ids::PodRef;
 pub struct AskAddresses {
     /// Owner of the addresses.
     pub owner: Owner,
-    /// Which ones; without any, the agent chooses.
+    /// The requested addresses; without any, the agent chooses.
     #[serde(
         default,
         deserialize_with = "addresses",
@@ -184,7 +184,7 @@ pub struct PoolStatus {
     pub blocks: Vec<BlockView>,
 }
 
-/// Where the node's addresses come from.
+/// Source of the node's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AllocationMode {

@@ -1,4 +1,4 @@
-//! Endpoints: asked for, allocated, listed.
+//! Endpoints: requested, allocated, listed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -55,7 +55,7 @@ pub struct Explanation {
 pub struct Onward {
     /// The fate of the packet.
     pub verdict: Verdict,
-    /// Why.
+    /// Reason.
     pub why: String,
     /// The ENI by which it leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,15 +1,15 @@
-//! Programs of others on devices of ours.
+//! Foreign programs on our devices.
 
 use serde::{Deserialize, Serialize};
 
-/// A program or filter of someone else on a device of ours.
+/// A foreign program or filter on a device of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignProgram {
     /// The device's name.
     pub device: String,
     /// The device's index.
     pub ifindex: u32,
-    /// Which packets it sees.
+    /// Direction of the packets that it sees.
     pub direction: Direction,
     /// Mechanism of its attachment.
     pub mechanism: Mechanism,

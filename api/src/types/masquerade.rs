@@ -38,7 +38,7 @@ pub struct MasqueradeStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FileStatus {
-    /// Where it is.
+    /// Path of the file or folder.
     pub path: PathBuf,
     /// Number of times that valid content was read since the start.
     pub generation: u64,
@@ -93,7 +93,7 @@ pub struct MasqueradeView {
     pub exempt: Vec<ExemptCidr>,
     /// The pools that the node has addresses of, and those that have a document.
     pub pools: Vec<PoolView>,
-    /// By which ENI and with which address masqueraded packets leave.
+    /// ENIs and addresses by which masqueraded packets leave.
     pub enis: Vec<EniMasquerade>,
     /// Networks that the host's routes lead to and that are one too many for the datapath.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,7 +108,7 @@ pub struct ExemptCidr {
     pub cidr: IpNet,
     /// Its class: `vpc`, `native`, `masq-agent`, `link-local`, `metadata` or `the host's routes`.
     pub class: String,
-    /// Where it comes from.
+    /// Source of the entry.
     pub source: String,
 }
 
@@ -150,11 +150,11 @@ pub struct FamilyMasquerade {
     /// The translation address: the source of what leaves by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// Why it has none.
+    /// Reason why it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_address: Option<String>,
     /// The ENI by which packets of its pods leave.
     pub external: EniNumber,
-    /// Why by that one.
+    /// Reason for that ENI.
     pub why: String,
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which flows are asked for: those that have all that is given. The body of `POST /v1/nat/flows`
-/// and of `POST /v1/nat/flush`.
+/// Filter of flows: those that match all given fields. The body of `POST /v1/nat/flows` and of
+/// `POST /v1/nat/flush`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlowFilter {

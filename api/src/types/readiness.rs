@@ -10,12 +10,12 @@ pub enum Readiness {
     Ready,
     /// It cannot be used.
     NotReady {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is left alone on purpose.
+    /// It is excluded on purpose.
     Excluded {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -34,7 +34,7 @@ impl Readiness {
         *self == Self::Ready
     }
 
-    /// Why it cannot be used, where that is so.
+    /// Reason why it cannot be used, if it cannot.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {

@@ -73,7 +73,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DocumentStatus {
-    /// Where it is.
+    /// Path of the document.
     pub path: PathBuf,
     /// Name of the node, once a good document was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

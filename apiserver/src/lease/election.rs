@@ -171,12 +171,12 @@ impl Election {
         };
         self.is_current = false;
         self.due = now + self.wait(&failure);
-        // A server that refuses each write is not asked as fast as it answers.
+        // A server that refuses each write must not get requests as fast as it answers.
         self.write_due = now + self.timing.retry;
     }
 
-    /// Ends the term, and says how the Lease is released, if this candidate led and it is known to be
-    /// its own.
+    /// Ends the term. Returns the step that releases the Lease, if this candidate led and the Lease
+    /// is known to be its own.
     ///
     /// No request of the term may be on its way any more: another candidate leads at once.
     #[must_use]

@@ -1,8 +1,9 @@
 //! Leader election by a Lease (`coordination.k8s.io/v1`): of several processes one leads.
 //!
-//! [`election`] decides, without I/O and clock; this module asks the API server. The rules are those of
-//! client-go's `leaderelection`, but for two: a leader stops some time before others may follow it, so
-//! that its last requests end before, and who makes a Lease waits for the leader under a deleted one.
+//! [`election`] decides, without I/O and clock; this module sends the requests. The rules are those
+//! of client-go's `leaderelection`, but for two. A leader stops some time before others may follow
+//! it, so that its last requests end before. The creator of a Lease waits for the leader under a
+//! deleted one.
 
 pub mod election;
 

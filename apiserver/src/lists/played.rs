@@ -127,7 +127,7 @@ impl Played {
         asked.collect()
     }
 
-    /// Which requests were for streams, in their order.
+    /// The requests in their order: true for a stream.
     pub(crate) fn streams(&self) -> Vec<bool> {
         self.asked().into_iter().map(|(_, is)| is).collect()
     }

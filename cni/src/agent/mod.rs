@@ -1,4 +1,4 @@
-//! The node agent, as the plugin asks it.
+//! The node agent's interface for the plugin.
 
 mod http;
 pub mod wire;
@@ -28,7 +28,7 @@ pub struct Agent {
     patience: Duration,
 }
 
-/// Why the agent did not do what it was asked.
+/// Error of a request to the agent.
 #[derive(Debug)]
 pub enum CallError {
     /// No agent answers.
@@ -168,8 +168,8 @@ impl Agent {
         }
     }
 
-    /// Asks for something new. An agent that does not know the fields that only inform it is asked
-    /// again without them.
+    /// Requests a new object. If an agent does not know the fields that are only informative, the
+    /// request is repeated without them.
     fn put<T: DeserializeOwned>(&self, path: &str, request: &Request<'_>) -> Result<T, CallError> {
         let ask =
             |request: &Request<'_>| self.call("PUT", path, Some(&to_json(request)?), Exchange::Add);
@@ -183,7 +183,7 @@ impl Agent {
                     pod: None,
                     ..request.clone()
                 };
-                // Where it was not about those fields, the first answer is the better one.
+                // If the refusal was not about those fields, the first answer is the better one.
                 match ask(&plain) {
                     Err(CallError::Refused(again)) if again.code == refusal.code => {
                         Err(CallError::Refused(refusal))

@@ -69,7 +69,7 @@ pub struct Pod {
     pub uid: Option<String>,
 }
 
-/// Which addresses are wanted.
+/// Requested addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Exactly these.
@@ -91,7 +91,7 @@ pub struct Request<'a> {
     /// The pod's network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<&'a Path>,
-    /// Which addresses.
+    /// The requested addresses.
     #[serde(flatten)]
     pub wanted: &'a Wanted,
     /// Name of the CNI network.
@@ -198,7 +198,7 @@ pub struct Status {
 pub struct Health {
     /// `ready`, `degraded` or `not-ready`.
     pub state: String,
-    /// Why it is not ready.
+    /// Reasons why it is not ready.
     #[serde(default)]
     pub reasons: Vec<String>,
 }
@@ -214,7 +214,7 @@ pub struct ErrorBody {
     pub supported_versions: Vec<String>,
 }
 
-/// Why the agent refused.
+/// Refusal of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Refusal {
     /// For programs; a later agent may have more of them.

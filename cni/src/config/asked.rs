@@ -17,7 +17,7 @@ pub struct Asked {
     pub families: Vec<Family>,
     /// The pool of each family; none for the agent's default.
     pub pools: BTreeMap<Family, String>,
-    /// Addresses that the runtime asks for.
+    /// Addresses that the runtime requests.
     pub addresses: Vec<IpAddr>,
     /// Gateways that the IPAM plugin names.
     pub gateways: Gateways,
@@ -30,7 +30,7 @@ pub struct Asked {
 pub struct Gateways {
     /// Those that the configuration names, in place of the VPC's router.
     pub given: BTreeMap<Family, IpAddr>,
-    /// True if the plugin that asks puts the gateway's address on the host.
+    /// True if the calling plugin puts the gateway's address on the host.
     pub on_host: bool,
 }
 
@@ -119,7 +119,7 @@ fn wanted_addresses(fields: &Fields<'_>) -> Result<Vec<IpAddr>, Failure> {
     }
 }
 
-/// The gateways for the plugin that asks. `ptp`, and `bridge` with a gateway, put their address on
+/// The gateways for the calling plugin. `ptp`, and `bridge` with a gateway, put their address on
 /// the host, where the VPC router's would cut off the node.
 fn gateways(
     role: Role,

@@ -24,15 +24,15 @@ pub const PLUGIN: &str = "towpath-cni";
 /// The IPAM plugin's name.
 pub const IPAM_PLUGIN: &str = "towpath-ipam";
 
-/// Where the agent is asked when nothing is said.
+/// Default path of the agent's socket.
 pub const SOCKET: &str = "/run/towpath/agent.sock";
-/// Where DELs are queued when nothing is said.
+/// Default folder of queued DELs.
 pub const STATE_DIR: &str = "/run/towpath/cni";
 /// Longer than the agent takes to answer that it is busy.
 const TIMEOUT: u64 = 35;
 const TIMEOUT_MAX: u64 = 600;
 
-/// As what the plugin was called.
+/// Role in which the plugin was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It makes the interface.
@@ -59,11 +59,11 @@ pub struct Config {
     pub name: String,
     /// The agent's socket.
     pub socket: PathBuf,
-    /// Where DELs are queued.
+    /// Folder of queued DELs.
     pub state_dir: PathBuf,
     /// The time that the agent may take to answer.
     pub timeout: Duration,
-    /// Where each call is noted.
+    /// File to which each call is logged.
     pub log_file: Option<PathBuf>,
     /// Source of the addresses.
     pub ipam: Ipam,
@@ -109,7 +109,7 @@ impl Config {
                 Ipam::Delegated(kind.to_owned())
             }
         };
-        // What is ours stands beside `type`: that of the IPAM plugin, where it is only that.
+        // Our fields are beside `type`: in the IPAM section if the plugin is only called for IPAM.
         let (ours, more) = match (role, &ipam) {
             (Role::Ipam, _) => (&ipam_fields, None),
             (Role::Interface, Ipam::Agent) => (&all, Some(&ipam_fields)),
@@ -167,8 +167,8 @@ impl Config {
     }
 }
 
-/// Where the owners stand that the runtime knows. libcni gives the list under both names, for the
-/// specification had the second one first.
+/// Fields with the owners that the runtime knows. libcni gives the list under both names, because
+/// the specification first had the second one.
 const VALID: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// The name (specification 1.1.0, section 1): it goes into files' names.

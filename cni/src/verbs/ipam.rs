@@ -13,7 +13,7 @@ use crate::failure::{Code, Failure};
 use crate::log;
 use crate::result;
 
-/// Leases addresses and claims them: the plugin that asked makes the interface itself.
+/// Leases addresses and claims them: the calling plugin makes the interface itself.
 pub(super) fn add<V: Variables>(
     call: &Call<'_, V>,
     target: &Target,

@@ -146,7 +146,7 @@ impl<V: Variables> Call<'_, V> {
         self.queue.settle(&self.agent, None)?;
         let is_delegated = matches!(self.config.ipam, Ipam::Delegated(_));
         let turn = is_delegated.then(|| self.take_turn(owner)).transpose();
-        // Where there can be no lock, what is there goes all the same.
+        // If no lock is possible, the removal goes on without it.
         let _turn = match turn {
             Err(failure) if failure.code != Code::Io => return Err(failure),
             turn => turn,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Where Debian has the reference plugins.
+/// Debian's folder of the reference plugins.
 pub(crate) const REFERENCE_PLUGINS: &str = "/usr/lib/cni";
 /// The container, as in the transcripts.
 pub(crate) const CONTAINER: &str = "0a1b2c";
@@ -117,7 +117,8 @@ impl Host {
         run(&["ip", "-netns", &self.node, "link", "set", "eni0", "up"]);
     }
 
-    /// Plays an agent that has these answers; what has none, or null, is an unknown endpoint.
+    /// Simulates an agent with these answers; a path without one, or with null, is an unknown
+    /// endpoint.
     pub(crate) fn agent(&self, answers: Vec<(&'static str, Value)>) -> Requests {
         let listener = UnixListener::bind(self.path("agent.sock")).unwrap();
         let requests = Requests::default();

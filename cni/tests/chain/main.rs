@@ -1,5 +1,5 @@
-//! The reference plugins: behind ours in a chain, as IPAM plugins that ours delegates to, and as
-//! those that our IPAM plugin gives addresses to. In namespaces; the agent's part is played.
+//! The reference plugins: after ours in a chain, as IPAM plugins that ours delegates to, and as the
+//! ones that our IPAM plugin serves. They run in namespaces, with a simulated agent.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The plugin killed at every point: what the runtime does next, a DEL, leaves nothing behind.
+//! The plugin killed at every point: the runtime's next call, a DEL, leaves nothing.
 
 use std::collections::BTreeSet;
 use std::process::Command;

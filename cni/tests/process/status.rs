@@ -104,7 +104,7 @@ fn what_is_queued_is_carried_out_after_it_too() {
     assert!(world.queued().is_empty());
 }
 
-/// A state folder on a disk survives a reboot; what it says of readiness does not.
+/// A state folder on a disk survives a reboot; its note of readiness does not.
 #[test]
 fn an_earlier_boot_does_not_count() {
     let world = World::new();
@@ -154,7 +154,7 @@ fn a_delegated_plugins_failure_counts_all_the_same() {
     status().success();
 }
 
-/// The other way round: another plugin's STATUS asks ours, under its other name.
+/// The reverse direction: another plugin's STATUS calls ours, under its other name.
 #[test]
 fn as_the_ipam_of_another_plugin_it_is_no_different() {
     let world = World::new();

@@ -36,7 +36,7 @@ pub(crate) enum Answer {
     Hang,
 }
 
-/// An agent that answers by a function, and remembers what it was asked.
+/// An agent that answers by a function, and records its requests.
 pub(crate) struct Agent {
     requests: Arc<Mutex<Vec<Request>>>,
 }
@@ -215,7 +215,7 @@ impl World {
         names
     }
 
-    /// Where plugins are looked for.
+    /// Folder of the plugins.
     pub(crate) fn plugins(&self) -> PathBuf {
         let folder = self.path().join("bin");
         std::fs::create_dir_all(&folder).unwrap();

@@ -39,7 +39,7 @@ enum Effect {
     Deny,
 }
 
-/// The operators that the judge knows; others are an error of the document.
+/// The operators that the judge supports; any other is an error of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 enum Operator {
     StringEquals,

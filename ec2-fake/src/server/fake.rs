@@ -70,7 +70,7 @@ impl Fake {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it read leaves a cloud that others can still ask.
+        // After a test that panicked while it read, other tests can still use the cloud.
         let state = self.0.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ impl Fake {
                 None => changed.await,
                 Some(wait) => {
                     let wait = Duration::try_from(wait).unwrap_or_default();
-                    // Due times are exact; a clock that is a little behind would spin.
+                    // Due times are exact; a clock that is slightly late would spin.
                     let wait = wait + Duration::from_millis(1);
                     tokio::select! {
                         () = changed => {}

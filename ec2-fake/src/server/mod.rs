@@ -41,6 +41,6 @@ pub async fn serve(listener: TcpListener, fake: Fake) -> io::Result<Infallible> 
 async fn connection(stream: TcpStream, fake: Fake) {
     let service = service_fn(|request| answer::answer(&fake, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A connection that ends early is what a fault asks for, or the client's own affair.
+    // A connection that ends early is the effect of a fault, or the client's choice.
     drop(connection.await);
 }

@@ -107,7 +107,7 @@ fn it_sweeps_at_the_start_and_when_endpoints_change() {
     assert_eq!(bench.handle.report().reaped, 1);
 }
 
-/// It goes at the second sweep, which is not to be ten seconds behind the first.
+/// It is removed at the second sweep, which must not be ten seconds after the first.
 #[test]
 fn the_count_of_an_endpoint_that_went_goes_soon() {
     let mut bench = Bench::new();

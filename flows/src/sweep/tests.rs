@@ -314,7 +314,7 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
     };
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(left(&sweeper), BTreeSet::from([2, 3, 6, 7]));
-    // What conntrack was asked for counts until the next sweep.
+    // Entries that were looked up in conntrack count until the next sweep.
     assert_eq!((sweep.reaped, sweep.census.stack()), (3, 5));
     // With their endpoint they go at once, whatever conntrack has.
     let other = PodTuple::new(protocol::TCP, OTHER, 8, REMOTE, 2);
@@ -402,7 +402,7 @@ fn a_resting_number_is_free_once_no_flow_note_or_mark_carries_it() {
         };
         report.has_none_of(number, since)
     };
-    // Conntrack was not asked.
+    // Conntrack was not read.
     assert!(!is_free(Resting::new(), |_| {}));
     assert!(is_free(resting.clone(), |_| {}));
     // Exception and done are not part of the number.

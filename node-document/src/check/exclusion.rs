@@ -1,4 +1,4 @@
-//! Which ENIs pods must not use: the rule that Cilium's agent and operator share.
+//! ENIs that pods must not use: the rule that Cilium's agent and operator share.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use super::eni::Context;
 use crate::fields::EniSpec;
 use loader::intent::Problem;
 
-/// Why the ENI's number excludes it; `None` when it does not.
+/// Reason why the ENI's number excludes it; `None` when it does not.
 pub(super) fn by_number(number: u32, spec: &EniSpec) -> Option<String> {
     let first = spec.first_interface_index.unwrap_or(0);
     (i64::from(number) < first)
         .then(|| format!("its number {number} is below spec.eni.first-interface-index {first}"))
 }
 
-/// Why the ENI's tags exclude it; `None` when they do not.
+/// Reason why the ENI's tags exclude it; `None` when they do not.
 pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option<String> {
     let excluding = &spec.exclude_interface_tags;
     if excluding.is_empty() || !excluding.iter().all(|(k, v)| tags.get(k) == Some(v)) {

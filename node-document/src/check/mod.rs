@@ -131,7 +131,7 @@ fn check_name(name: &str, findings: &mut Findings) {
     }
 }
 
-/// The addresses of a type, in order. Entries of other types are the business of others
+/// The addresses of a type, in order. Entries of other types concern other software
 /// (`CiliumInternalIP` is an address of Cilium's own device).
 fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();

@@ -104,7 +104,7 @@ impl<K: Host> Actor<K> {
         }
         if !self.addresses.release(owner, Addresses::now()).is_empty() {
             tracing::info!(%owner, "addresses released");
-            // Where that fails, a restart finds the lease, and the runtime collects it.
+            // If that fails, a restart finds the lease, and the runtime collects it.
             self.addresses.save();
             self.update_addresses();
         }

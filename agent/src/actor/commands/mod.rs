@@ -181,7 +181,7 @@ impl<K: Host> Actor<K> {
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
         let answers = self.finish(admitted).await;
-        // Where nothing was to be made there was no pass.
+        // If nothing had to be made there was no pass.
         self.seen = None;
         answers
     }
@@ -423,7 +423,8 @@ fn not_written(error: &anyhow::Error) -> ApiError {
     ApiError::new(ErrorCode::StateNotWritten, format!("{error:#}"))
 }
 
-/// A command and those of its kind that wait right behind it; and the one behind these, if there is one.
+/// A command and those of its kind that directly follow it; and the next one after these, if there
+/// is one.
 fn alike<T>(
     first: T,
     more: &mut mpsc::Receiver<Command>,

@@ -74,7 +74,7 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
     give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
 }
 
-/// Nothing that is not asked for is among what is waited for.
+/// The agent waits for missing conditions only.
 #[tokio::test]
 async fn only_what_is_missing_is_waited_for() {
     let mut machine = Machine::new();

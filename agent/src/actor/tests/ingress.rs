@@ -29,7 +29,7 @@ async fn take(actor: &mut Actor<ModelHost>, addresses: &[&str]) -> Result<(), Ap
     actor.take_ingress(&owner("n"), addresses).await
 }
 
-/// The loopback device's addresses beside its own.
+/// The loopback device's addresses other than its own.
 fn on_loopback(actor: &Actor<ModelHost>) -> BTreeSet<IpAddr> {
     let all = actor.reconciler.kernel().model.state.addresses.iter();
     let all = all.filter(|address| address.ifindex == 1);

@@ -52,7 +52,7 @@ async fn endpoints_without_a_record_are_served_and_keep_their_addresses() {
     let error = add(&mut actor, request(&thief)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
 
-    // What others undo is repaired.
+    // Changes by other programs are repaired.
     let routes = &mut actor.reconciler.kernel_mut().model.state.routes;
     routes.retain(|route| route.destination.to_string() != "10.0.1.66/32");
     actor.run_pass().await;

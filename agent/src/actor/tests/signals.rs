@@ -85,7 +85,7 @@ impl Agent {
         }
     }
 
-    /// Gives an owner an address of the pool; whether there was one.
+    /// Gives an owner an address of the pool; true if there was one.
     async fn lease(&self, name: &str) -> bool {
         self.lease_for(name, None).await
     }

@@ -339,7 +339,7 @@ async fn what_was_waited_for_goes_back_once_the_pod_is_gone() {
     );
 }
 
-/// The node asks for nothing that cannot come, so nothing is overdue.
+/// The node requests nothing that cannot come, so nothing is overdue.
 #[tokio::test]
 async fn a_node_of_one_family_stays_ready() {
     let cases = [

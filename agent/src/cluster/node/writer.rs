@@ -1,8 +1,8 @@
-//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`, and its `status.ipam`.
+//! Writer of `spec.ipam.pools` of the node's `CiliumNode`, and of its `status.ipam`.
 //!
-//! It asks the actor what the node wants only when the actor has just the document that would be
-//! changed, and the outcome of the last write is known: what has been given back is never taken again
-//! behind the operator's back.
+//! It queries the actor's demand only when the actor has the very document to change, and the
+//! outcome of the last write is known. Released addresses are therefore never taken again without
+//! the operator's knowledge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Writer {
                         pace.looked(began.elapsed());
                         continue;
                     }
-                    // After a conflict the newest object is asked for: who follows it may lag behind.
+                    // After a conflict the newest object is requested: the watch may lag.
                     is_known &= !matches!(outcome, Outcome::Failed | Outcome::Conflict);
                     pace.written(began.elapsed(), outcome);
                 }

@@ -1,7 +1,6 @@
 //! The network configuration that container runtimes use.
 //!
-//! They take the first file by name that is good. One behind ours merely lies there, and so does one
-//! that is none.
+//! Runtimes use the first valid file by name. A later or an invalid file has no effect.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -17,7 +16,7 @@ use crate::cni_install::CONFLIST;
 const LONGEST: u64 = 1 << 20;
 /// Beginning of the types of Multus' plugins.
 const MULTUS: &str = "multus";
-/// CNIs by the types of their plugins. Plugins that serve others, such as bridge or portmap, show none.
+/// CNIs by the types of their plugins. Auxiliary plugins, such as bridge or portmap, identify none.
 const TYPES: [(&str, &str); 11] = [
     ("antrea", "Antrea"),
     ("aws-cni", AWS),
@@ -98,7 +97,7 @@ fn kind(plugin: &Value) -> Option<&str> {
     plugin.get("type").and_then(Value::as_str)
 }
 
-/// The CNIs of these plugins; none where ours is among them, because the others are chained to it.
+/// The CNIs of these plugins; none if ours is among them, because the others are chained to it.
 fn cnis(plugins: &[&Value]) -> Vec<&'static str> {
     let is_ours = |plugin: &&&Value| {
         let ipam = plugin.pointer("/ipam/type").and_then(Value::as_str);

@@ -82,8 +82,8 @@ impl Source for AgentFiles {
     }
 }
 
-/// Adds another fragment: every CIDR of both is exempt, link-local is masqueraded where one of
-/// them asks for it.
+/// Adds another fragment: every CIDR of both is exempt, and link-local is masqueraded if one of
+/// them requests it.
 fn merge(all: &mut AgentCidrs, other: AgentCidrs) {
     for (net, source) in other.cidrs {
         all.cidrs.entry(net).or_insert(source);

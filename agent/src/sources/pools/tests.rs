@@ -1,4 +1,4 @@
-//! Which documents are taken, and what follows for their pools.
+//! Accepted documents, and the effects on their pools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -310,7 +310,7 @@ fn bindings_are_read_and_mistakes_in_them_named() {
             nothing,
             "{annotations}"
         );
-        // Where it was known, that stays, also when it is read from what was kept of it.
+        // A known value stays, also when it is read from its kept record.
         let after = parse_after(&[&mistaken, &plain], Some(&before)).unwrap();
         let kept = read(Path::new("/kept"), &after.text(), None).unwrap();
         for pools in [after, kept].map(|pools| pools.for_allocation()) {

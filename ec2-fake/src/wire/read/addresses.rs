@@ -1,4 +1,4 @@
-//! The parameters by which addresses and prefixes are asked for, of both families.
+//! Parameters of requests for addresses and prefixes, of both families.
 
 use std::net::IpAddr;
 

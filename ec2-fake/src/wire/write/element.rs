@@ -44,7 +44,7 @@ impl Element {
         value.map(|value| Self::text(name, value))
     }
 
-    /// An element of others.
+    /// An element with child elements.
     pub(super) fn of(name: &str, elements: Vec<Self>) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! Candidates beside an API server that loses and delays requests and answers, while processes stand
-//! still and people delete, empty and label the Lease.
+//! Candidates with an API server that loses and delays requests and answers. Meanwhile, processes
+//! are suspended, and users delete, empty and label the Lease.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
