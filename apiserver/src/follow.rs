@@ -150,7 +150,7 @@ impl<T> All<T> {
         (!self.removed.is_empty()).then_some(self.due)
     }
 
-    /// Takes an event. Returns true if the set of objects is complete.
+    /// Takes an event; returns true if the set of objects is complete.
     fn take(&mut self, event: Event<DynamicObject>, keep: impl Fn(&Value) -> T) -> bool {
         match event {
             Event::Init => self.listed = Some(BTreeMap::new()),

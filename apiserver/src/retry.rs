@@ -7,9 +7,10 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
 const LONGEST: Duration = Duration::from_mins(1);
-/// The longest wait that a server may impose. The API server asks for seconds, and a wrong number
-/// must not keep the node from its documents.
-const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+/// The longest wait that a server may impose.
+///
+/// The API server asks for seconds, and a wrong number must not keep the node from its documents.
+const OBEYED: Duration = Duration::from_mins(5);
 
 /// The tries of something that has to work in the end.
 #[derive(Debug, Default)]

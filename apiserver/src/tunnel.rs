@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers as a proxy, and then as the server beyond it. Returns the requests of both.
+    /// Answers as a proxy, and then as the server beyond it; returns the requests of both.
     fn played(listener: &TcpListener) -> [String; 2] {
         let (mut stream, _) = listener.accept().unwrap();
         let version = r#"{"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",

@@ -7,8 +7,9 @@ use crate::environment::Command;
 use crate::failure::{Code, Failure};
 use crate::spec::SpecVersion;
 
-/// Checks a list that contains our plugin, as each call of the plugin would check it. Returns the
-/// list's configuration for our plugin in its first version.
+/// Checks a list that contains our plugin, as each call of the plugin would check it.
+///
+/// Returns the list's configuration for our plugin in its first version.
 ///
 /// # Errors
 /// With the first error in the list.

@@ -73,7 +73,7 @@ impl Delegate {
         Ok(result)
     }
 
-    /// Deletes the addresses after another failure. The caller gets that failure, so an error here
+    /// Deletes the addresses after another failure; the caller gets that failure, so an error here
     /// is only logged.
     pub fn undo(&self, config: &[u8]) {
         if let Err(failure) = self.call(Command::Del, config) {

@@ -1,6 +1,8 @@
 //! Towpath's CNI plugin: reads the runtime's request, passes it to the node agent, and prints the
-//! answer. The result has the form of the CNI specification's version that the network's
-//! configuration names.
+//! answer.
+//!
+//! The result has the form of the CNI specification's version that the network's configuration
+//! names.
 //!
 //! All work happens in the agent. The plugin writes only the queue of DELs that arrived while no
 //! agent answered, a note that the agent was ready, and an optional log. It starts for every pod,

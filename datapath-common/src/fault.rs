@@ -1,5 +1,5 @@
-//! Faults that the programs have on demand, when they are built with the feature `seeded-faults`.
-//! The tests of the programs must find each.
+//! Faults that the programs have on demand, when they are built with the feature `seeded-faults`;
+//! the tests of the programs must find each.
 
 /// Name of the global that says which fault the programs have, 0 for none (`u32`).
 pub const FAULT: &str = "FAULT";

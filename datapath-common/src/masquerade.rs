@@ -34,8 +34,9 @@ pub enum PoolPolicy {
     Masquerade,
     /// The pool is not masqueraded.
     Skip,
-    /// The pool is masqueraded towards exempt destinations too. No node outside knows its
-    /// addresses, so no packet may leave with one.
+    /// The pool is masqueraded towards exempt destinations too.
+    ///
+    /// No node outside knows its addresses, so no packet may leave with one.
     Always,
 }
 

@@ -18,8 +18,10 @@ use crate::settings;
 use crate::transport::Ports;
 use crate::work::{self, Parts, work};
 
-/// Lifetime of a first fragment's record, in seconds. It is as long as Linux waits for the rest of
-/// a datagram (`IP_FRAG_TIME` in `include/net/ip.h`, and half of `IPV6_FRAG_TIMEOUT`).
+/// Lifetime of a first fragment's record, in seconds.
+///
+/// It is as long as Linux waits for the rest of a datagram (`IP_FRAG_TIME` in `include/net/ip.h`,
+/// and half of `IPV6_FRAG_TIMEOUT`).
 const LIFETIME: u32 = 30;
 
 /// Stands for the protocol of a datagram whose first fragment has no ports: IPv6's hop-by-hop options,

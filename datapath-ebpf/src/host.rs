@@ -1,5 +1,6 @@
-//! Packets that the stack sends to the VPC with an address of the host. The host shares the ENIs'
-//! addresses with translation, and so the ports.
+//! Packets that the stack sends to the VPC with an address of the host.
+//!
+//! The host shares the ENIs' addresses with translation, and so the ports.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;

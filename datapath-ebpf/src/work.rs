@@ -75,8 +75,10 @@ pub(crate) fn work() -> Result<Parts, DropReason> {
 }
 
 impl Parts {
-    /// This number as a value that the verifier does not know. The verifier then checks the
-    /// following code once, instead of once for each of a few constants.
+    /// This number as a value that the verifier does not know.
+    ///
+    /// The verifier then checks the following code once, instead of once for each of a few
+    /// constants.
     #[inline(always)]
     pub(crate) fn forgotten(self, number: u32) -> u32 {
         // SAFETY: the slot is a map's value, which stays readable and writable while the program

@@ -40,7 +40,7 @@ impl Blocks {
         Ok(Self { blocks, busy })
     }
 
-    /// Records a flow. Returns true if its destination is busy.
+    /// Records a flow; returns true if its destination is busy.
     pub(super) fn see(&mut self, key: &FlowKey) -> bool {
         if self.blocks.is_empty() {
             return false;

@@ -270,7 +270,7 @@ impl Handle {
         self.state.1.notify_all();
     }
 
-    /// Waits for something to do, no longer than `time`. Returns the pending work.
+    /// Waits for something to do, no longer than `time`; returns the pending work.
     pub(super) fn wait(&self, time: Duration) -> Woken {
         let is_idle =
             |state: &mut State| !state.stops && !state.nudged && state.requests.is_empty();

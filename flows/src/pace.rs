@@ -20,8 +20,9 @@ pub(super) const HALF: f64 = 0.5;
 /// sweeps.
 pub(super) const REST: u32 = 9;
 
-/// Rest after a sweep if endpoints or policy have changed since, in multiples of its duration. It
-/// is short: a quarter of a CPU goes into sweeps while changes do not end.
+/// Rest after a sweep if endpoints or policy have changed since, in multiples of its duration.
+///
+/// It is short: a quarter of a CPU goes into sweeps while changes do not end.
 const REST_NUDGED: u32 = 3;
 
 /// State between two sweeps.

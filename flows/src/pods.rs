@@ -14,7 +14,7 @@ use super::tables::Tables;
 enum Known {
     /// It is gone.
     Lost,
-    /// It is there, and its address belongs to the ENI with this number. The datapath may not have
+    /// It is there, and its address belongs to the ENI with this number; the datapath may not have
     /// its entry yet.
     There(Option<u8>),
 }

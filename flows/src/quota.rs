@@ -137,7 +137,7 @@ impl Quotas {
         Ok(corrected)
     }
 
-    /// Removes the counts of endpoints that are gone now and were at the last sweep. Returns true
+    /// Removes the counts of endpoints that are gone now and were at the last sweep; returns true
     /// if the next sweep may remove more.
     ///
     /// An existing endpoint keeps its count: flows that it opens between the look-up and the

@@ -35,12 +35,13 @@ pub trait FlowPolicy: Send + Sync {
     /// True if a new flow of the pod to the remote would keep its source.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
 
-    /// Number of the ENI at which the programs first look for a flow of the pod. `owner` is the ENI
-    /// that has the pod's address.
+    /// Number of the ENI at which the programs first look for a flow of the pod.
+    ///
+    /// `owner` is the ENI that has the pod's address.
     fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8;
 
     /// True if flows of some pods are translated towards destinations where those of other pods
-    /// keep their source. The programs then always have to look.
+    /// keep their source; the programs then always have to look.
     fn hides_pods(&self) -> bool {
         false
     }

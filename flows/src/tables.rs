@@ -172,7 +172,7 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn blocks(&self, show: &mut dyn FnMut(&PortBlockKey, &PortBlock)) -> Result<()>;
 
-    /// Clears bits of a block. Other bits keep their current state.
+    /// Clears bits of a block; other bits keep their current state.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -220,13 +220,13 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn eni(&self, number: u8) -> Result<Option<EniEntry>>;
 
-    /// Passes translated flows to the reaper. Returns the number that it removed.
+    /// Passes translated flows to the reaper; returns the number that it removed.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn reap_flows(&self, flows: &[ReapFlow]) -> Result<u64>;
 
-    /// Passes notes of a kind to the reaper. Returns the number that it removed.
+    /// Passes notes of a kind to the reaper; returns the number that it removed.
     ///
     /// # Errors
     /// When the kernel refuses.

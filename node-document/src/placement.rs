@@ -219,7 +219,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Numbers the ENIs whose wanted number is free. Returns the others.
+    /// Numbers the ENIs whose wanted number is free; returns the others.
     fn number_by(
         &mut self,
         enis: Vec<Eni>,

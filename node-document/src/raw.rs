@@ -30,7 +30,7 @@ impl Raw {
         found.next().map(|(_, value)| value)
     }
 
-    /// Makes the value at a path null, or removes it from its map if it is null already. Returns
+    /// Makes the value at a path null, or removes it from its map if it is null already; returns
     /// true on success.
     pub(super) fn take_out(&mut self, path: &str) -> bool {
         match self.at_mut(path) {

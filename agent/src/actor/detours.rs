@@ -9,8 +9,9 @@ use crate::host::kernel::Host;
 use api::ids::PodRef;
 use loader::netfilter::untracked;
 
-/// Age of a pod's path past the stack from which on it may have open connections. The CNI plugin
-/// `bandwidth` makes its qdisc right after our ADD.
+/// Age of a pod's path past the stack from which on it may have open connections.
+///
+/// The CNI plugin `bandwidth` makes its qdisc right after our ADD.
 const OPEN: Duration = Duration::from_secs(10);
 /// Time for which a change is reported.
 const TOLD: Duration = Duration::from_hours(1);

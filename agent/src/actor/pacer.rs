@@ -9,8 +9,9 @@ use tokio::time::Instant;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Least time from the end of one pass to the start of the next, whatever happens.
 const REST: Duration = Duration::from_millis(50);
-/// Least rest after a pass, in multiples of the pass's duration. While changes do not end, the
-/// agent then spends most of its time on requests.
+/// Least rest after a pass, in multiples of the pass's duration.
+///
+/// While changes do not end, the agent then spends most of its time on requests.
 const REST_SHARE: u32 = 4;
 /// Time from the last look to the next glance. State without an event (a TCX detach, a lost pin,
 /// most sysctls) has to heal within a second. It is also the time to the next pass after one that

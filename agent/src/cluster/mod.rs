@@ -54,8 +54,9 @@ use crate::state::kept::{Server, Subject};
 /// Name of the pool objects in place of a path.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
 
-/// Query for the node's demand, by the document of a generation. The actor gives no answer while it
-/// has another generation, or gives no addresses yet.
+/// Query for the node's demand, by the document of a generation.
+///
+/// The actor gives no answer while it has another generation, or gives no addresses yet.
 #[derive(Debug)]
 pub(crate) struct AskOutlook {
     pub(crate) generation: u64,

@@ -1,5 +1,6 @@
-//! Gate that commands pass on their way to the actor. A new pod gets its pool here, because that
-//! may need the API server, and the actor never waits.
+//! Gate that commands pass on their way to the actor.
+//!
+//! A new pod gets its pool here, because that may need the API server, and the actor never waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

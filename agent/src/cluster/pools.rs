@@ -85,7 +85,7 @@ impl Task {
         }
     }
 
-    /// Takes a change. Returns true while there are receivers.
+    /// Takes a change; returns true while there are receivers.
     fn take(&mut self, told: Result<&BTreeMap<Key, Value>, Trouble>) -> bool {
         match told {
             Ok(all) => {

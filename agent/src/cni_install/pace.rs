@@ -1,4 +1,4 @@
-//! Interval between checks of the installation. It grows while another program undoes the
+//! Interval between checks of the installation; it grows while another program undoes the
 //! installation each time.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a check. Returns the wait until the next one.
+    /// Records a check; returns the wait until the next one.
     pub(super) fn looked(&mut self, has_written: bool) -> Duration {
         if has_written {
             self.changes = self.changes.saturating_add(1);

@@ -245,7 +245,9 @@ impl Config {
         }
     }
 
-    /// True if the set of services is known. In a cluster, the agent is not ready before.
+    /// True if the set of services is known.
+    ///
+    /// In a cluster, the agent is not ready before.
     #[must_use]
     pub fn knows_services(&self) -> bool {
         let ServicesSection {

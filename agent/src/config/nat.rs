@@ -184,8 +184,9 @@ impl<'de> Deserialize<'de> for Lifetime {
 pub struct Pressed(u64);
 
 impl Pressed {
-    /// The programs refresh a flow at most once a second. Below two seconds, a flow could be
-    /// removed while its last segments are on their way.
+    /// The programs refresh a flow at most once a second.
+    ///
+    /// Below two seconds, a flow could be removed while its last segments are on their way.
     const MIN: u64 = 2;
     /// Without a shortage, TCP has four minutes (RFC 5382 REQ-5).
     const MAX: u64 = 240;

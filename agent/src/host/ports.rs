@@ -88,8 +88,9 @@ impl TranslationPorts {
         }
     }
 
-    /// Takes other ports if the host lacks some. Then the programs are loaded again, and the next
-    /// plan replaces the running ones.
+    /// Takes other ports if the host lacks some.
+    ///
+    /// Then the programs are loaded again, and the next plan replaces the running ones.
     pub(crate) fn look(
         &mut self,
         host: &HostPorts,

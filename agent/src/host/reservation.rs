@@ -135,8 +135,10 @@ fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
     }
 }
 
-/// Ports of the kernel's list that are certainly ours. These are all that we added, as long as the
-/// list is as we wrote it. Otherwise these are our ranges that are still in the list unchanged.
+/// Ports of the kernel's list that are certainly ours.
+///
+/// These are all that we added, as long as the list is as we wrote it. Otherwise these are our
+/// ranges that are still in the list unchanged.
 fn withdrawable(current: &PortList, record: &Record) -> PortList {
     if *current == record.written {
         return record.added.clone();

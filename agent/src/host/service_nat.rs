@@ -183,8 +183,10 @@ impl ServiceNat {
     }
 }
 
-/// Room for notes, by the number of entries that conntrack may have. There are two notes for each
-/// entry, because notes live longer, and a pod's connection to a node port has two.
+/// Room for notes, by the number of entries that conntrack may have.
+///
+/// There are two notes for each entry, because notes live longer, and a pod's connection to a node
+/// port has two.
 fn room(entries: Option<u32>) -> u32 {
     // 0 means no limit.
     let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);

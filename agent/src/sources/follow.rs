@@ -80,7 +80,7 @@ impl<T> Followed<T> {
 }
 
 impl<T: PartialEq> Followed<T> {
-    /// Records the reason why there is nothing newer. Returns true if the known state has changed.
+    /// Records the reason why there is nothing newer; returns true if the known state has changed.
     pub(crate) fn fail(&mut self, reason: String, name: &str, place: impl fmt::Display) -> bool {
         let changed = self.take(Err(reason), name, place);
         self.is_refused = false;
@@ -246,7 +246,7 @@ struct Follower<S: Source> {
 }
 
 impl<S: Source> Follower<S> {
-    /// Reads the files. Returns true if the known state has changed.
+    /// Reads the files; returns true if the known state has changed.
     fn reload(&mut self) -> bool {
         // First watch, then read: a change in between is seen by one of them.
         self.folders.follow();

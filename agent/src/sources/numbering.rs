@@ -107,8 +107,9 @@ impl Numbering {
     }
 
     /// Restores the last valid form of entries that cannot be used, so that no running pod loses
-    /// its network. Such an ENI stays set up for the owners of its addresses, and gives no new
-    /// ones.
+    /// its network.
+    ///
+    /// Such an ENI stays set up for the owners of its addresses, and gives no new ones.
     pub(crate) fn recall(&self, node: &mut Node, enis: &mut Vec<Eni>, used: &BTreeSet<IpAddr>) {
         let known = &self.record.enis;
         node.others.retain(|other| {
@@ -259,7 +260,7 @@ impl Numbering {
         self.save();
     }
 
-    /// Frees numbers that nothing carries any more. Returns true if there were any.
+    /// Frees numbers that nothing carries any more; returns true if there were any.
     pub(crate) fn free(&mut self, maps: &Maps, report: &nat::Report) -> bool {
         let carries = |number: EniNumber| {
             maps.values().any(|entry| match entry {

@@ -185,8 +185,9 @@ pub struct Collected {
     pub removed: Vec<Owner>,
     /// Owners that were kept though the runtime does not know them.
     pub kept: Vec<Kept>,
-    /// Owners of the agent's own addresses, which no runtime knows. An IPAM plugin has to leave
-    /// these addresses alone.
+    /// Owners of the agent's own addresses, which no runtime knows.
+    ///
+    /// An IPAM plugin has to leave these addresses alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent: Vec<Owner>,
 }

@@ -118,7 +118,7 @@ pub struct ExemptCidr {
 pub struct PoolView {
     /// Its name.
     pub name: String,
-    /// Policy of the pool; none while it is unknown. Each address then keeps its former policy.
+    /// Policy of the pool; none while it is unknown, and each address then keeps its former one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PoolPolicy>,
     /// The pool's CIDRs that the node document allocates to this node.

@@ -53,7 +53,9 @@ pub struct Status {
     #[serde(default)]
     pub traces: Vec<Trace>,
     /// Rules of netfilter that packets of the direct path bypass, though they name pods, their
-    /// devices or the metadata service, or clamp the MSS. Each comes with the remedy.
+    /// devices or the metadata service, or clamp the MSS.
+    ///
+    /// Each comes with the remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bypassed_rules: Vec<String>,
     /// Leftovers of other CNIs. They are shown, never changed.
@@ -107,7 +109,7 @@ pub struct DatapathStatus {
     pub foreign_programs: Vec<ForeignProgram>,
 }
 
-/// Tracking of the host's service NAT. The datapath notes its flows, so that both directions take
+/// Tracking of the host's service NAT; the datapath notes its flows, so that both directions take
 /// the host's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -175,7 +175,7 @@ impl Election {
         self.write_due = now + self.timing.retry;
     }
 
-    /// Ends the term. Returns the step that releases the Lease, if this candidate led and the Lease
+    /// Ends the term; returns the step that releases the Lease, if this candidate led and the Lease
     /// is known to be its own.
     ///
     /// No request of the term may be on its way any more: another candidate leads at once.

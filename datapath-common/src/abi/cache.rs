@@ -16,9 +16,10 @@ pub struct CacheControl {
     pub generation: u32,
 }
 
-/// Groups of flows, each with a word of `CACHE_EPOCHS`. The lower bits count the changes of its
-/// flows. The bits above count the notes of its flows in `MOVED_V4`, `MOVED_V6`, `INBOUND` and
-/// `STACK`. The highest is [`GROUP_COUNTED`].
+/// Groups of flows, each with a word of `CACHE_EPOCHS`.
+///
+/// The lower bits count the changes of its flows. The bits above count the notes of its flows in
+/// `MOVED_V4`, `MOVED_V6`, `INBOUND` and `STACK`. The highest is [`GROUP_COUNTED`].
 pub const CACHE_GROUPS: u32 = 4096;
 
 const _: () = assert!(CACHE_GROUPS.is_power_of_two());
@@ -32,8 +33,9 @@ pub const GROUP_NOTE: u64 = 1 << 40;
 /// uses them: a word of 0 is uncounted.
 pub const GROUP_COUNTED: u64 = 1 << 63;
 
-/// Start of the count of notes that is not reliable. It is so far from [`GROUP_COUNTED`] that no
-/// number of notes that come or go leads there.
+/// Start of the count of notes that is not reliable.
+///
+/// It is so far from [`GROUP_COUNTED`] that no number of notes that come or go leads there.
 const GROUP_GIVEN_UP: u64 = 1 << 62;
 
 /// Value of a group's word before a program that cannot count adds a note; none if the word has it

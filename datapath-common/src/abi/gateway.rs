@@ -9,8 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 )]
 #[repr(C)]
 pub struct GatewayEntry {
-    /// The jiffy from which on it is invalid. User space watches the kernel's neighbour entry, and
-    /// extends this time while it does.
+    /// The jiffy from which on it is invalid.
+    ///
+    /// User space watches the kernel's neighbour entry, and extends this time while it does.
     pub until: u64,
     /// Device of the ENI.
     pub ifindex: u32,

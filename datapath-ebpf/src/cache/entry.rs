@@ -18,8 +18,9 @@ pub(super) struct Entry {
     pub(super) kind: u32,
     /// Slot of the counter.
     pub(super) counter: u16,
-    /// MTU of the device without the Ethernet header, in bytes. No IP packet is longer than the
-    /// largest number.
+    /// MTU of the device without the Ethernet header, in bytes.
+    ///
+    /// No IP packet is longer than the largest number.
     pub(super) mtu: u16,
     /// The device that the packet is redirected to.
     pub(super) device: u32,
@@ -47,8 +48,9 @@ pub(super) struct Entry {
 const _: () = assert!(size_of::<Entry>() <= 128);
 
 impl Entry {
-    /// [`Self::until`] of an entry that is being made, and of one that could not be made. No valid
-    /// time has this value, and no unused slot.
+    /// [`Self::until`] of an entry that is being made, and of one that could not be made.
+    ///
+    /// No valid time has this value, and no unused slot.
     pub(super) const AWAITED: u64 = 1;
 
     /// Source and destination.
@@ -61,7 +63,7 @@ impl Entry {
         }
     }
 
-    /// Source and destination of a packet that nothing has checked. None for an IPv6 packet with an
+    /// Source and destination of a packet that nothing has checked; none for an IPv6 packet with an
     /// IPv4 address, which is dropped.
     #[inline(always)]
     pub(super) fn unchecked_ends(&self) -> Option<(Addr, Addr)> {

@@ -39,7 +39,9 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
 }
 
 /// The flow of a packet from the inside that is off its first candidate port, or at the ENI of a
-/// former policy. Keeps it alive.
+/// former policy.
+///
+/// The look-up keeps the flow alive.
 #[inline(always)]
 pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
@@ -117,7 +119,7 @@ pub(crate) fn answered(
     refresh(flow, key, after).then(|| inside(flow))
 }
 
-/// Updates the flow of a tuple, with this key, by the progress of a segment. Returns true if it is
+/// Updates the flow of a tuple, with this key, by the progress of a segment; returns true if it is
 /// there.
 #[inline(always)]
 pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -> bool {
@@ -265,7 +267,7 @@ fn inside(flow: *const Flow) -> Inside {
     }
 }
 
-/// Keeps a flow alive and records its progress. Returns true if it is still the flow of its key.
+/// Keeps a flow alive and records its progress; returns true if it is still the flow of its key.
 ///
 /// No lifetime is so short that a flow seen within the last second can be removed, so that needs
 /// no lock. And it need not be written then, so the cache line stays shared between the CPUs.

@@ -106,8 +106,8 @@ pub(super) fn retire(
     })
 }
 
-/// Keeps an endpoint's flow alive, as [`super::flow`] does it, and records the progress of a side.
-/// Returns true if the flow is alive.
+/// Keeps an endpoint's flow alive, as [`super::flow`] does it, and records the progress of a side;
+/// returns true if the flow is alive.
 #[inline(always)]
 pub(super) fn refresh(
     found: *mut Note,

@@ -22,7 +22,7 @@ const TURNS: u32 = (MAX_BLOCKS + 64).div_ceil(LOOKS);
 /// Number of turns for the reserve, which has at most fifteen blocks.
 const RESERVE_TURNS: u32 = 2;
 
-/// Result of a look when all blocks have been searched since the last one that had a port. It is no
+/// Result of a look when all blocks have been searched since the last one that had a port; it is no
 /// result of an insertion.
 const NO_MORE: i32 = 1;
 

@@ -74,7 +74,7 @@ pub(crate) trait Table<K, V> {
     /// Puts in an entry in place of the one with this key.
     fn replace(&self, key: &K, value: &V) -> Result<(), Refusal>;
 
-    /// Removes an entry. Returns true if it was there.
+    /// Removes an entry; returns true if it was there.
     fn forget(&self, key: &K) -> bool;
 }
 

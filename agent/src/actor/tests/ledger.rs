@@ -165,7 +165,7 @@ async fn what_cannot_be_removed_is_tried_again_and_keeps_its_address() {
     give(&mut actor, explicit("y", &given(&pod))).await.unwrap();
 }
 
-/// The address was given to no owner. It is not given either while the kernel has something of it.
+/// The address was given to no owner, and is given to none while the kernel has something of it.
 #[tokio::test]
 async fn what_a_failed_add_leaves_keeps_its_address() {
     let mut machine = Machine::new();

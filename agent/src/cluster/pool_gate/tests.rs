@@ -21,8 +21,8 @@ fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
     }
 }
 
-/// A gate that knows one pod, of a namespace with an annotation. It requests unknown objects from a
-/// server.
+/// A gate that knows one pod, of a namespace with an annotation, and requests unknown objects from
+/// a server.
 fn gate(server: &str) -> (Gate, Arc<Signals>) {
     gate_with_events(server, Events::queue().0)
 }

@@ -1,5 +1,6 @@
-//! Candidates with an API server that loses and delays requests and answers. Meanwhile, processes
-//! are suspended, and users delete, empty and label the Lease.
+//! Candidates with an API server that loses and delays requests and answers.
+//!
+//! At the same time, processes are suspended, and users delete, empty and label the Lease.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
