@@ -1,16 +1,15 @@
-//! Wait before the next request to the API server.
+//! The wait before the next request to the API server.
 
 use std::error::Error;
 use std::time::Duration;
 
-/// The wait after the first failure; each further one in a row doubles it.
+/// The wait behind the first failure; each further one in a row doubles it.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
 const LONGEST: Duration = Duration::from_mins(1);
-/// The longest wait that a server may impose.
-///
-/// The API server asks for seconds, and a wrong number must not keep the node from its documents.
-const OBEYED: Duration = Duration::from_mins(5);
+/// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
+/// must not keep the node from its documents.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// The tries of something that has to work in the end.
 #[derive(Debug, Default)]
@@ -33,7 +32,8 @@ impl Retry {
     }
 }
 
-/// The wait that a busy server requests, if an error or one of its causes has it.
+/// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
+/// it, says so.
 #[must_use]
 pub fn requested(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {

@@ -10,24 +10,25 @@ use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 use loader::intent::{Eni, Node, OtherEni};
 
-/// Conditions of the placement of ENIs, beside the document.
+/// The inputs of placing ENIs besides the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     /// The highest number.
-    pub(crate) highest: u8,
-    /// Index of the device with each MAC; `None` before the devices are read.
-    pub(crate) devices: Option<BTreeMap<MacAddr, u32>>,
+    pub highest: u8,
+    /// Index of the device with each MAC; `None` where nobody has looked.
+    pub devices: Option<BTreeMap<MacAddr, u32>>,
     /// The numbers that ENIs have by now, by id.
     pub known: BTreeMap<String, EniNumber>,
     /// Numbers that something still carries, though no ENI has them.
-    pub(crate) busy: BTreeSet<EniNumber>,
-    /// The network card of each MAC, as far as the instance's metadata service reports it.
-    pub(crate) cards: BTreeMap<MacAddr, u32>,
+    pub busy: BTreeSet<EniNumber>,
+    /// The network card of each MAC, as far as the instance's metadata service tells.
+    pub cards: BTreeMap<MacAddr, u32>,
 }
 
 impl Around {
-    /// Conditions without further facts.
-    pub(crate) fn new(highest: u8) -> Self {
+    /// Where nothing else is known.
+    #[must_use]
+    pub fn new(highest: u8) -> Self {
         Self {
             highest,
             ..Self::default()
@@ -43,8 +44,8 @@ impl Around {
         self.devices.is_some() && self.ifindex(eni).is_none()
     }
 
-    /// Precedence among ENIs that conflict: first the one that has its number already, then the one
-    /// with the lower device index.
+    /// The precedence of ENIs in conflict: one that has its number already, then the lower index of
+    /// a device.
     fn rank<'a>(&self, eni: &'a Eni) -> (bool, bool, Option<u32>, u32, &'a str) {
         let is_new = !self.known.contains_key(&eni.id);
         let ifindex = self.ifindex(eni);
@@ -69,8 +70,8 @@ pub fn take_enis(node: &mut Node) -> Vec<Eni> {
     placed.chain(whole.map(|eni| *eni)).collect()
 }
 
-/// Gives numbers to ENIs, in addition to the entries that cannot be used.
-pub(crate) fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
+/// Gives numbers to ENIs, beside the entries that cannot be used.
+pub fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
     exclude_cards(&mut enis, around);
     enis.sort_by(|a, b| {
         let rank = |eni| (around.rank(eni), ());
@@ -134,8 +135,8 @@ impl Placing<'_> {
         });
     }
 
-    /// Leaves out ENIs whose MAC or device index belongs to one of higher precedence. Excluded ENIs
-    /// conflict with none.
+    /// Leaves out ENIs whose MAC or device index one has that goes first. Excluded ones are in nobody's
+    /// way.
     fn without_conflicts(&mut self, enis: Vec<Eni>) -> Vec<Eni> {
         let mut macs: BTreeMap<MacAddr, String> = BTreeMap::new();
         let mut indexes: BTreeMap<u32, String> = BTreeMap::new();
@@ -219,7 +220,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Numbers the ENIs whose wanted number is free; returns the others.
+    /// Numbers the ENIs that can have the number that they want; the others.
     fn number_by(
         &mut self,
         enis: Vec<Eni>,
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Conditions of a placement in which these ENIs have devices.
+    /// The inputs of placing where these ENIs have devices.
     fn around(devices: &[(u8, u32)]) -> Around {
         let devices = devices.iter();
         Around {

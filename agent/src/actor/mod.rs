@@ -51,58 +51,58 @@ use flows as nat;
 /// The owner of the node's state.
 pub(crate) struct Actor<K> {
     pub(crate) reconciler: Reconciler<K>,
-    /// The desired state by the document; its node is empty until the first valid document.
+    /// Follows the document; its node is empty until the first good one.
     pub(crate) intent: Intent,
     pub(crate) source: NodeSource,
     /// Pool documents and ip-masq-agent files, as they were last seen.
     pub(crate) files: PolicyFiles,
     pub(crate) document: PathBuf,
-    /// MTU of pods that the configuration sets, in bytes.
+    /// MTU of pods that the configuration asks for, in bytes.
     pub(crate) mtu: Option<u32>,
     pub(crate) store: Store,
-    /// Leases of addresses.
+    /// The owners of addresses.
     pub(crate) addresses: Addresses,
-    /// The ENIs' numbers and last valid forms.
+    /// The ENIs' numbers and last good forms.
     pub(crate) numbering: Numbering,
     /// Deletes that the CNI plugin left.
     pub(crate) pending: Pending,
     /// Records that cannot be read. Their endpoints are orphans.
     pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
-    /// True if the search for endpoints without records is done.
+    /// True if endpoints were looked for whose records are lost.
     pub(crate) has_orphans: bool,
-    /// The reason why a record that was removed could not be written again.
+    /// Why a record that somebody removed could not be written again.
     pub(crate) unsaved: Option<String>,
     pub(crate) pass: Pass,
     /// True if endpoints were added or deleted since that pass.
     pub(crate) is_outdated: bool,
-    /// Latest observation of the kernel, for the pass that follows at once.
+    /// An observation of a moment ago, for the pass that follows at once.
     pub(crate) seen: Option<Observed>,
     /// The device that each ENI was seen on last.
     pub(crate) last_devices: BTreeMap<EniNumber, u32>,
     pub(crate) started: Instant,
-    /// Results of the passes.
-    pub(crate) work: Work,
+    /// Counters of passes.
+    pub(crate) work: ReconcileStats,
     /// The sweeper of translated flows.
     pub(crate) nat: nat::Handle,
-    /// Remarks on the cluster for the status.
+    /// Messages about the cluster, for the status.
     pub(crate) remarks: Remarks,
     /// The rules of netfilter that name something.
     pub(crate) bypassed: Bypassed,
-    /// The paths of pods' packets.
+    /// The ways of pods' packets.
     pub(crate) detours: Detours,
-    /// Flows that are cut off because they are not noted.
+    /// Flows that are cut off for want of notes.
     pub(crate) missed: Missed,
-    /// Settings that may have an unintended effect.
+    /// Settings of the agent that users may not have meant.
     pub(crate) warnings: Vec<String>,
-    /// Signals that make the writer check.
+    /// The way to have the writer look.
     pub(crate) signals: Arc<Signals>,
     pub(crate) pacer: Pacer,
     /// The folders of records and of deletes before the last pass.
     folders: [Stamp; 2],
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
-    /// True if the kernel refused the last subscription to its events, which was logged.
-    deaf: bool,
+    /// True if the kernel refused the last subscription to its events, which was logged then.
+    events_unavailable: bool,
 }
 
 impl<K: Host> Actor<K> {
@@ -182,7 +182,7 @@ impl<K: Host> Actor<K> {
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
                 () = self.files.changed() => self.take_policy(),
-                // Without a cluster there are no queries.
+                // Nobody asks where there is no cluster.
                 Some(ask) = outlooks.recv() => self.answer_outlook(ask),
                 change = next(&mut events) => match change {
                     Some(change) => self.pacer.event(Timer::now(), change),
@@ -237,7 +237,7 @@ impl<K: Host> Actor<K> {
         self.take_node();
     }
 
-    /// Answers with the node's demand and kept blocks, if the query is about the current document.
+    /// Says what the node wants and keeps, if this is the document that is asked about.
     fn answer_outlook(&mut self, ask: AskOutlook) {
         let AskOutlook { generation, reply } = ask;
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
@@ -247,7 +247,7 @@ impl<K: Host> Actor<K> {
         } else {
             None
         };
-        // The writer may have ended.
+        // Who asked may have gone.
         reply.send(outlook).ok();
     }
 
@@ -273,7 +273,7 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Observes the kernel if it was not observed yet.
+    /// Looks at the kernel where nobody has.
     async fn look_once(&mut self) {
         if self.reconciler.kernel().facts().is_none()
             && let Err(error) = self.reconciler.kernel_mut().observe().await

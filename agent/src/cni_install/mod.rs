@@ -23,14 +23,14 @@ pub use keep::keep;
 
 /// Name of the configuration list. Runtimes take the first by name.
 pub const CONFLIST: &str = "10-towpath.conflist";
-/// File mode of the binaries.
+/// Permissions of the binaries.
 const BINARY_MODE: u32 = 0o755;
-/// Time limit for the agent's answer on its readiness.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval between queries of an agent that is not ready yet.
+/// The time limit of the agent's answer on its readiness.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time between requests to an agent that is not ready yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Folders of the runtime.
+/// Where the plugin goes.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Folder of the runtime's plugins.
@@ -39,16 +39,16 @@ pub struct Place {
     pub conf_dir: PathBuf,
 }
 
-/// Parameters of an installation.
+/// The installation to make.
 #[derive(Clone, Debug)]
 pub struct Install {
-    /// Folders of the runtime.
+    /// Where to.
     pub place: Place,
-    /// The plugin's binary; by default the one in the folder of our own.
+    /// The plugin's binary; without one, the one beside our own.
     pub plugin: Option<PathBuf>,
-    /// The configuration list; by default a generated one.
+    /// The configuration list; without one, it is made.
     pub conflist: Option<PathBuf>,
-    /// Time to wait for an agent that is not ready; none for no wait.
+    /// The wait for an agent that is not ready; none: no wait.
     pub wait: Option<Duration>,
     /// The agent's socket.
     pub socket: PathBuf,
@@ -56,29 +56,29 @@ pub struct Install {
     pub state_dir: PathBuf,
 }
 
-/// Result of an installation.
+/// The result of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
     /// Files that were written or removed.
     pub changed: Vec<PathBuf>,
-    /// Files that were in the desired state.
+    /// Files that were as they should be.
     pub unchanged: Vec<PathBuf>,
     /// Leftovers of an interrupted run that were removed.
     pub leftovers: Vec<PathBuf>,
-    /// Foreign plugins in the configuration list, whose entries stay.
+    /// Plugins that others added to the configuration list, whose entries stay.
     pub others: Vec<String>,
     /// Notes.
     pub notes: Vec<String>,
 }
 
-/// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. Files
-/// in the desired state stay untouched. The next run completes one that was interrupted at any
-/// point.
+/// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. What
+/// is as it should be stays untouched; a run that was interrupted at any point is made good by the
+/// next.
 ///
 /// # Errors
-/// When the files to install are invalid (nothing is changed then), a file cannot be written, or
-/// the agent is not ready. In the last case the binaries are installed, and the list is unchanged.
+/// When something is wrong with what is to be installed (nothing is changed then), a file cannot be
+/// written, or the agent is not ready (the binaries are there then, the list is as before).
 pub fn install(install: &Install) -> Result<Report> {
     install_wanted(install).map(|(report, _)| report)
 }
@@ -129,8 +129,8 @@ fn install_wanted(install: &Install) -> Result<(Report, Wanted)> {
     Ok((report, wanted))
 }
 
-/// Removes the plugin: the configuration list first, so that no runtime looks for a missing binary.
-/// A list with foreign entries only loses our part.
+/// Removes the plugin: the configuration list first, so that no runtime looks for a binary that is
+/// gone. Of a list that others added to, our part goes.
 ///
 /// # Errors
 /// When a file cannot be changed or removed.
@@ -170,7 +170,7 @@ pub(crate) fn forget(conf_dir: &Path, state_dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The plugin in the folder of our own binary.
+/// The plugin beside our own binary.
 fn beside_us() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     let path = own.with_file_name(PLUGIN);

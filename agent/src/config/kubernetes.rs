@@ -23,19 +23,19 @@ pub struct KubernetesSection {
     pub enabled: bool,
     /// The node's name.
     pub node_name: Option<String>,
-    /// Path of the kubeconfig for the API server.
+    /// Access to the API server.
     pub kubeconfig: Option<AbsolutePath>,
     /// True if the agent creates the node's `CiliumNode`.
     pub create_node: bool,
-    /// Address of the instance's metadata service; `None` if there is none.
-    pub metadata_endpoint: Option<Endpoint>,
-    /// Key of the taint that is removed from the Node once the agent is ready.
+    /// Where the instance's metadata service is; `None` where there is none.
+    pub metadata_endpoint: Option<MetadataEndpoint>,
+    /// Key of the taint that goes from the Node once the agent is ready.
     pub startup_taint: Option<String>,
-    /// Least interval between writes that are not urgent.
+    /// The time between writes that are not urgent.
     pub update_interval: Seconds<1>,
-    /// Lifetime of a watch.
+    /// The lifetime of a watch.
     pub watch_timeout: Seconds<1>,
-    /// The CNI configuration file whose sections `eni` and `ipam` take precedence over these.
+    /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
     pub cni_configuration: Option<AbsolutePath>,
     /// `spec.eni` of the node's `CiliumNode`.
     #[serde(deserialize_with = "document::nullable")]
@@ -79,7 +79,7 @@ impl KubernetesSection {
         }
     }
 
-    /// Parameters of the node's `CiliumNode`, for the operator that allocates its addresses.
+    /// The node's parameters for its operator.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
         let EniSection {
@@ -157,7 +157,7 @@ pub struct EniSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeIpamSection {
-    /// Mode of address allocation to the node.
+    /// The way in which the node gets addresses.
     pub mode: IpamMode,
     /// Least addresses of the node.
     pub min_allocate: u32,
@@ -165,14 +165,14 @@ pub struct NodeIpamSection {
     pub max_allocate: u32,
     /// Addresses to spare.
     pub pre_allocate: u32,
-    /// Number of further addresses that are left alone.
+    /// Number of further addresses that are kept.
     pub max_above_watermark: u32,
     /// Tags of the node's public address.
     #[serde(deserialize_with = "document::nullable")]
     pub static_ip_tags: Tags,
 }
 
-/// Mode of address allocation to a node.
+/// The way in which a node gets addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpamMode {

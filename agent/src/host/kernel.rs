@@ -35,74 +35,74 @@ use crate::faults::{self, Point};
 use crate::state::lock::PinsLock;
 use flows as nat;
 
-/// A kernel that also answers status queries.
+/// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
-    /// Facts of the last observation; `None` when it failed or there was none.
+    /// The last observation; `None` when it failed or there was none.
     fn facts(&self) -> Option<&Facts>;
 
-    /// Reads the addresses of the host's devices alone, for [`Self::facts`].
+    /// Looks at the addresses of the host's devices alone, for [`Self::facts`].
     fn observe_addresses(&mut self) -> impl Future<Output = Result<()>> + Send;
 
     /// A stream with one item for each burst of changes.
     fn events(&self) -> Result<BoxStream<'static, Change>>;
 
-    /// Reads the state for which the kernel sends no event. Returns true if some of it differs from
-    /// the last observation.
+    /// Looks at what the kernel sends no event for. Returns true if some of it is other than the last
+    /// observation showed.
     fn glance(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
     /// The entries of the datapath's maps, now.
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
 
-    /// Settings that the programs were loaded with.
+    /// The settings that the programs were loaded with.
     fn datapath_settings(&self) -> DatapathSettings;
 
     /// The datapath's counters.
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
 
-    /// Features that the kernel has, by name.
+    /// The kernel's features, by name.
     fn features(&self) -> Result<BTreeMap<String, Value>>;
 
-    /// True if flows that the host's stack carries are noted; checks for reasons to begin.
+    /// True if flows that the host's stack carries are recorded; looks for reasons to begin with
+    /// it.
     fn keeps_notes(&mut self) -> bool;
 
-    /// Sets these routes for new pods, and lets running pods follow.
+    /// Sets the routes of new pods, and lets running pods follow.
     fn set_pod_routes(&mut self, routes: PodRoutes);
 
-    /// Updates the routes of some running pods to those of new ones; true if there are more to
-    /// update.
+    /// Brings the routes of some running pods to what new ones get; true if there are more to do.
     fn follow_pod_routes(
         &mut self,
         endpoints: &BTreeMap<EndpointId, Endpoint>,
     ) -> impl Future<Output = bool> + Send;
 
-    /// The ports of translation; checks for reasons to change them.
+    /// The ports of translation; looks for reasons to take others.
     fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX];
 
-    /// Ports that the host or translation lack because they share them.
+    /// The problem that ports shared by host and translation cause, if any.
     fn port_problem(&self) -> Option<String>;
 
-    /// Records that a pass left nothing to do.
+    /// Says that a pass left nothing to do.
     fn settled(&mut self);
 
-    /// State of service NAT.
+    /// The state of service NAT.
     fn service_nat(&self) -> ServiceNatStatus;
 
-    /// Features that the kernel lacks.
+    /// The features that the kernel lacks.
     fn missing_features(&self) -> Vec<MissingFeature>;
 
-    /// Foreign programs on these devices.
+    /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
     /// Foreign objects in the kernel; of foreign routes, those out of these devices.
     fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
 
-    /// Inspects an endpoint's end inside the pod: its differences from how it was made.
+    /// Looks at an endpoint's end inside the pod: what is not as it was made.
     fn inspect(&mut self, endpoint: &Endpoint) -> impl Future<Output = Vec<String>> + Send;
 
-    /// Devices where a foreign `ingress` qdisc occupies the place of our clsact.
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact.
     fn displaced(&self) -> Result<BTreeSet<u32>>;
 
-    /// Reason why maps of ours are not pinned; `None` if they are.
+    /// Why maps of ours are not pinned; `None` where they are.
     fn unpinned(&self) -> Option<&str>;
 
     /// The table that keeps exceptions of the direct path from being dropped.
@@ -119,7 +119,7 @@ pub(crate) struct HostKernel {
     watch: PolicyWatch,
     service_nat: ServiceNat,
     untracked: Untracked,
-    /// The pods whose routes follow the setting.
+    /// The pods whose routes follow what is asked for.
     followed: Followed,
     facts: Option<Facts>,
     /// The state without events, as the last observation showed it.
@@ -128,12 +128,12 @@ pub(crate) struct HostKernel {
     in_plan: bool,
     /// The gateways that the last observation showed.
     gateways: Vec<Gateway>,
-    /// The logged reason why the gateways' MACs could not be published.
-    untold: Option<String>,
+    /// Why the programs could not be told the gateways' MACs, which was logged then.
+    gateways_error: Option<String>,
     pins: PinsLock,
     /// The folder beside the pins that names the state folder.
     identity: PathBuf,
-    /// The logged reason why maps are not pinned.
+    /// Why maps are not pinned, which was logged then.
     unpinned: Option<String>,
 }
 
@@ -188,15 +188,14 @@ impl HostKernel {
         self.unpinned = error;
     }
 
-    /// Publishes the gateways' MACs to the programs. A failure blocks nothing: the kernel knows the
-    /// MACs, too.
+    /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
     async fn tell_gateways(&mut self, observed: &Observed) {
         self.gateways = gateways::list(observed);
         let watched = self.netlink.watch_gateways(&self.gateways).await;
         self.told(watched);
     }
 
-    /// Publishes the gateways' MACs to the programs for some more seconds.
+    /// Renews the programs' entries of gateways for some seconds.
     async fn renew_gateways(&mut self) {
         let confirmed = self.netlink.confirm_gateways().await;
         self.told(confirmed);

@@ -1,5 +1,5 @@
-//! The ports of translation while the agent runs. If no setting names them, they follow the host's
-//! automatic ports, and flows on former ports stay.
+//! The ports of translation while the agent runs. Where no setting names them, they follow the
+//! host's automatic ports, and flows that have others stay.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -16,9 +16,9 @@ use super::reservation::Reservation;
 use crate::config::Config;
 use flows as nat;
 
-/// Time for which refused programs are not tried again.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Time for which the sweeper may be busy with other requests.
+/// The time before programs that were refused are tried again.
+const RETRY: Duration = Duration::from_mins(1);
+/// The time that the sweeper may be busy with something else.
 const BUSY: Duration = Duration::from_secs(5);
 
 type Slices = [PortSlice; PortSlice::MAX];
@@ -32,7 +32,7 @@ pub(crate) struct TranslationPorts {
     /// True if anything is translated.
     are_used: bool,
     earlier: EarlierPorts,
-    /// True if programs run that may still open flows by the former slices.
+    /// True if programs run that may still make flows by the former slices.
     changes: bool,
     /// When the last change failed, and why.
     refused: Option<(Instant, String)>,
@@ -88,9 +88,8 @@ impl TranslationPorts {
         }
     }
 
-    /// Takes other ports if the host lacks some.
-    ///
-    /// Then the programs are loaded again, and the next plan replaces the running ones.
+    /// Takes other ports where the host lacks some; then the programs are loaded anew, for the next
+    /// plan to put in the place of those that run.
     pub(crate) fn look(
         &mut self,
         host: &HostPorts,
@@ -131,8 +130,8 @@ impl TranslationPorts {
         Ok(())
     }
 
-    /// Records that a pass left nothing to do: the running programs have these ports. Flows that
-    /// the former programs opened since are found as well.
+    /// Says that a pass left nothing to do: the programs run that have these ports. Flows that those
+    /// before made meanwhile are found as well.
     pub(crate) fn settled(&mut self, nat: &nat::Handle) {
         if std::mem::take(&mut self.changes)
             && let Err(error) = self.renew(self.slices, nat)
@@ -143,7 +142,7 @@ impl TranslationPorts {
         }
     }
 
-    /// Reason why the host and translation have ports in common, and the remedy.
+    /// Why the host and translation have ports in common, and what to do about it.
     pub(crate) fn problem(&self, host: &HostPorts) -> Option<String> {
         let usable = host.usable();
         let shared = SharedPorts::new(self.slices, &usable);
@@ -166,13 +165,13 @@ impl TranslationPorts {
         ))
     }
 
-    /// Prepares existing flows for programs with these ports.
+    /// Makes programs with these ports find the existing flows.
     fn renew(&self, slices: Slices, nat: &nat::Handle) -> Result<()> {
         let ports = |slices: Slices| Ports::from_words(slices.map(PortSlice::to_word));
         let (ports, known) = (ports(slices), ports(cover(self.earlier.list())));
         let (done, renewed) = mpsc::channel();
         nat.look(Box::new(move |tables| {
-            // The caller may have given up.
+            // Who asked may have given up.
             done.send(nat::renew(tables, ports, known)).ok();
         }));
         let renewed = renewed.recv_timeout(BUSY);

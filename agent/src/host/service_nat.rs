@@ -1,4 +1,4 @@
-//! Notes of the host's stack: if they are kept, and their renewal.
+//! The recording of flows of the host's stack, and their renewal.
 
 use std::net::IpAddr;
 
@@ -11,19 +11,18 @@ use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{Datapath, DatapathMode, LEAST_NOTES, StackNotes};
 use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 
-/// Warning for pods where the configuration names no services.
+/// The loss for pods where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
 
-/// The most room: as much as translated flows may have. The kernel permanently takes 16 bytes for
-/// each.
+/// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;
-/// Time after which a failed load of the programs is tried again.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time after which flows that began during the start of notes are noted, even if no pass has ended
-/// without something left to do.
+/// The time until the next try after the programs could not be loaded.
+const RETRY: Duration = Duration::from_secs(30);
+/// The time after the begin of recording at which flows of that time are recorded, though no pass
+/// ends clean.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// State of notes of the host's stack.
+/// The recording of flows of the host's stack.
 pub(crate) struct ServiceNat {
     mode: Mode,
     /// Room for notes once they are kept.
@@ -31,24 +30,29 @@ pub(crate) struct ServiceNat {
     /// True if the configuration names services.
     knows_services: bool,
     detector: Detector,
-    /// Evidence of service NAT; none before it is seen.
+    /// The evidence; none before the first look.
     evidence: Option<Evidence>,
     is_on: bool,
     notes: Option<StackNotes>,
     /// Flows of pods that the datapath does not know yet, until a pass leaves nothing to do.
     renewal: Option<Renewal>,
-    /// Start of the renewal.
+    /// When that was begun.
     renewed: Option<Instant>,
     /// When the programs could not be loaded.
     refused: Option<Instant>,
-    /// The latest error, which was logged.
+    /// The last error, which was logged then.
     error: Option<String>,
 }
 
 impl ServiceNat {
-    /// Checks for the first time. Where all pod traffic takes the stack there is nothing to note.
-    /// `entries` is the number of entries that conntrack may have.
-    pub(crate) fn new(mode: Mode, path: Path, knows_services: bool, entries: Option<u32>) -> Self {
+    /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
+    /// `entries` is how many conntrack may have.
+    pub(crate) fn new(
+        mode: Mode,
+        path: DatapathMode,
+        knows_services: bool,
+        entries: Option<u32>,
+    ) -> Self {
         let mut this = Self {
             room: room(entries),
             knows_services,
@@ -75,13 +79,13 @@ impl ServiceNat {
         if self.is_on { self.room } else { LEAST_NOTES }
     }
 
-    /// True if notes are kept.
+    /// True if flows are recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Takes the maps of notes, and notes the flows that conntrack lists, before a packet meets
-    /// programs that look for notes.
+    /// Takes where notes are kept, and notes what conntrack tells of, before a packet meets programs
+    /// that look for notes.
     pub(crate) fn start(&mut self, notes: StackNotes) {
         self.notes = Some(notes);
         if self.is_on {
@@ -89,8 +93,8 @@ impl ServiceNat {
         }
     }
 
-    /// Checks if notes have to be kept from now on. If so, the programs are loaded again, and the
-    /// next plan replaces the running ones. Once on, notes stay on.
+    /// Looks whether notes are to be kept from now on; then the programs are loaded anew, for the next
+    /// plan to put in the place of those that run. Once on, they stay so.
     pub(crate) fn look(&mut self, datapath: &mut Datapath) -> bool {
         let is_late = |time: &Option<Instant>, after| time.is_some_and(|at| at.elapsed() > after);
         if is_late(&self.renewed, SETTLED) {
@@ -114,7 +118,7 @@ impl ServiceNat {
         self.is_on
     }
 
-    /// Notes the flows of a pod that is new in the datapath.
+    /// Notes the flows of a pod that the datapath has come to know.
     pub(crate) fn known(&mut self, pod: IpAddr) {
         if let (Some(renewal), Some(notes)) = (&mut self.renewal, &self.notes)
             && let Err(error) = renewal.known(notes, pod)
@@ -183,10 +187,8 @@ impl ServiceNat {
     }
 }
 
-/// Room for notes, by the number of entries that conntrack may have.
-///
-/// There are two notes for each entry, because notes live longer, and a pod's connection to a node
-/// port has two.
+/// Room for notes, by how many entries conntrack may have: two for each, because notes live longer, and
+/// what a pod asks of a node port has two.
 fn room(entries: Option<u32>) -> u32 {
     // 0 means no limit.
     let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);

@@ -1,11 +1,11 @@
-//! Memory settings of the agent's process, which keep it small: each node pays for it.
+//! Settings that keep the agent's memory small: it is taken from the node's pods.
 
-/// Makes the allocator keep one heap for all threads, and release free memory. By default glibc has
-/// one heap for each thread. After the first large block that is freed, it also takes blocks of
-/// that size from the heap, where they leave holes.
+/// Makes the allocator keep one heap for all threads, and give back free memory. By default glibc
+/// has one for each thread, and after the first large block that is freed it takes blocks of that
+/// size out of the heap, where they leave holes.
 #[cfg(target_env = "gnu")]
-pub(crate) fn frugal() {
-    /// Size from which on a block is a mapping of its own, in bytes: the default, kept.
+pub(crate) fn tune_allocator() {
+    /// From this size on a block is a mapping of its own, in bytes: the default, kept.
     const LARGE: libc::c_int = 128 * 1024;
 
     for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, LARGE)] {
@@ -21,7 +21,7 @@ pub(crate) fn frugal() {
 #[cfg(not(target_env = "gnu"))]
 pub(crate) fn tune_allocator() {}
 
-/// Releases the memory of the start: the kernel's types and the programs are parsed once.
+/// Gives back what the start took: the kernel's types and the programs are parsed once.
 #[cfg(target_env = "gnu")]
 pub(crate) fn give_back() {
     // SAFETY: the call may come at any time; it locks the heap.

@@ -46,10 +46,10 @@ use flows as nat;
 
 /// Folder of the endpoint records in the state folder.
 pub(crate) const ENDPOINTS: &str = "endpoints";
-/// Time for which a pass may go on after a stop signal.
-const GRACE: Duration = Duration::from_secs(5);
-/// Time for callers to get the answer that the agent stops, once it does nothing any more.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The time that a pass may go on once the agent has been stopped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time in which callers get a last answer, once nothing is done any more.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
 ///

@@ -1,8 +1,8 @@
-//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access
-//! instance metadata"): the identity of this machine in EC2.
+//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access instance
+//! metadata"): what this machine is to EC2.
 //!
-//! A token is requested first and sent with every request. No proxy of the environment is used: the
-//! service answers the instance alone.
+//! A token is put first and goes with every question. No proxy of the environment is asked: the service
+//! answers the instance alone.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,17 +18,15 @@ use hyper_util::rt::TokioExecutor;
 use kubernetes::node_template::Instance;
 use tokio::time::{sleep, timeout};
 
-pub use self::endpoint::{Endpoint, NotAnEndpoint};
-
-/// Time limit for a connection.
+/// The time limit of connecting.
 const CONNECT: Duration = Duration::from_secs(1);
-/// Time limit for all requests together, with all retries.
+/// The time limit of all requests together, with retries.
 const TOTAL: Duration = Duration::from_secs(5);
-/// Wait before the second try of a request; it doubles before each further one.
+/// The wait before the second try of a request; twice as long before each further one.
 const RETRY: Duration = Duration::from_millis(100);
-/// Most tries of one request.
+/// Most tries of one question.
 const TRIES: u32 = 5;
-/// Lifetime of a token, in seconds: longer than all requests take.
+/// The validity of a token, in seconds: longer than all requests take.
 const TOKEN_TTL: &str = "60";
 const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -39,21 +37,21 @@ const ANSWER_MAX: usize = 2048;
 /// The ENIs of the instance, by MAC.
 const MACS: &str = "network/interfaces/macs/";
 
-/// Reason why the metadata service has not identified the instance.
+/// Why the metadata service has not told what the instance is.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// It does not answer.
     #[error("{path}: no answer: {why}")]
     Unreachable {
-        /// The requested path.
+        /// The path of the request.
         path: String,
-        /// The reason.
+        /// Why.
         why: String,
     },
     /// It refuses.
     #[error("{path}: answered {status}")]
     Refused {
-        /// The requested path.
+        /// The path of the request.
         path: String,
         /// The status.
         status: StatusCode,
@@ -61,11 +59,11 @@ pub enum InstanceError {
     /// Its answer is not what it has to be.
     #[error("{path}: {value:?} is refused; allowed: {allowed}")]
     Value {
-        /// The requested path.
+        /// The path of the request.
         path: String,
         /// The answer.
         value: String,
-        /// The expected value.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// It takes too long.
@@ -73,30 +71,30 @@ pub enum InstanceError {
     Timeout,
 }
 
-/// Requests the identity of this instance.
+/// Asks what this instance is.
 ///
 /// # Errors
-/// When the service does not give all of it within five seconds.
+/// When the service does not tell all of it within five seconds.
 pub async fn ask(service: SocketAddr) -> Result<Instance, InstanceError> {
     let all = timeout(TOTAL, Conversation::new(service).all()).await;
     all.unwrap_or(Err(InstanceError::Timeout))
 }
 
-/// Requests the instance's id alone.
+/// Asks for the instance's id alone.
 ///
 /// # Errors
-/// When the service does not give it within five seconds.
+/// When the service does not tell it within five seconds.
 pub async fn id(service: SocketAddr) -> Result<String, InstanceError> {
     let id = async { Conversation::new(service).get("instance-id").await };
     let id = timeout(TOTAL, id).await;
     id.unwrap_or(Err(InstanceError::Timeout))
 }
 
-/// Requests the network card of each ENI, by MAC. An ENI without a card in the answer is on card 0,
-/// as are all ENIs of an instance that has one card.
+/// Asks for the network card of each ENI, by MAC. One that the service names no card of is on card 0, as
+/// are all ENIs of an instance that has one card.
 ///
 /// # Errors
-/// When the service does not give all of it within five seconds.
+/// When the service does not tell all of it within five seconds.
 pub async fn cards(service: SocketAddr) -> Result<BTreeMap<MacAddr, u32>, InstanceError> {
     let all = timeout(TOTAL, Conversation::new(service).cards()).await;
     all.unwrap_or(Err(InstanceError::Timeout))
@@ -246,7 +244,7 @@ impl Conversation {
 }
 
 impl InstanceError {
-    /// True if a retry may help.
+    /// True if another try may help.
     fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -272,7 +270,7 @@ fn text(path: &str, answer: &Bytes) -> Result<String, InstanceError> {
     })
 }
 
-/// Innermost cause of an error: mostly the kernel's message.
+/// The innermost cause of an error, mostly the kernel's.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

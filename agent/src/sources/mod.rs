@@ -1,4 +1,5 @@
-//! Sources of the agent's node and pools: files, or a cluster.
+//! Documents of the node and its pools, ip-masq-agent files, and the instance's metadata: read, and
+//! followed.
 
 pub mod follow;
 pub mod instance;
@@ -7,78 +8,3 @@ pub mod node;
 pub(crate) mod numbering;
 pub mod pools;
 pub(crate) mod used_pools;
-
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use loader::intent::Settings;
-use tokio::sync::{mpsc, watch};
-
-use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
-use crate::config::Config;
-use crate::server::{Command, Handle};
-use crate::sources::node::{Kept, NodeSource};
-use crate::sources::policy::{OfCluster, PolicyFiles};
-use crate::sources::used_pools::UsedPools;
-
-/// All inputs of the actor.
-pub(crate) struct Sources {
-    /// Name of the node's document.
-    pub(crate) document: PathBuf,
-    pub(crate) source: watch::Receiver<NodeSource>,
-    pub(crate) files: PolicyFiles,
-    /// Queries for the demand of the node.
-    pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
-    /// Signals that make the writer query.
-    pub(crate) signals: Arc<Signals>,
-    pub(crate) commands: mpsc::Receiver<Command>,
-    /// Remarks on the cluster for the status.
-    pub(crate) remarks: Remarks,
-}
-
-impl Sources {
-    /// Begins to follow the sources that the configuration names.
-    ///
-    /// Must be called inside a tokio runtime.
-    pub(crate) fn follow(
-        config: &Config,
-        cluster: Option<Prepared>,
-        settings: &mut Settings,
-        handle: &Handle,
-        (commands, kept): (mpsc::Receiver<Command>, Kept),
-    ) -> Self {
-        if let Some(prepared) = cluster {
-            let cluster = Cluster::start(prepared, config, (settings.mark, kept), handle);
-            // Nothing is known of a pool before they are read.
-            settings.masquerade.pools = Some(POOLS_PLACE.into());
-            return Self {
-                document: cluster.document,
-                source: cluster.node,
-                files: PolicyFiles::follow_cluster(
-                    &settings.masquerade,
-                    (cluster.pools, cluster.used_pools),
-                    OfCluster {
-                        services: cluster.services,
-                        unenforced: cluster.unenforced,
-                        keeps_off: cluster.keeps_off,
-                    },
-                ),
-                outlooks: cluster.outlooks,
-                signals: cluster.signals,
-                commands: cluster.gate.guard(commands),
-                remarks: cluster.remarks,
-            };
-        }
-        let document = config.node.document.as_path().to_owned();
-        let (_nobody, outlooks) = mpsc::channel(1);
-        Self {
-            files: PolicyFiles::follow(&settings.masquerade, UsedPools::open(&kept, None)),
-            source: node::watch_kept(document.clone(), settings.mark, kept),
-            document,
-            outlooks,
-            signals: Arc::default(),
-            commands,
-            remarks: Remarks::default(),
-        }
-    }
-}

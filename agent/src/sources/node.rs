@@ -10,7 +10,11 @@ use crate::sources::follow;
 use crate::sources::follow::{Followed, Source};
 use document::read_file;
 
-/// State of the node document's file.
+pub use crate::state::kept::Kept;
+pub(crate) use node_document::{Around, place, take_enis};
+pub use node_document::{DocumentError, parse};
+
+/// The state of the node document's file.
 pub type NodeSource = Followed<Node>;
 
 /// Reads the file, then follows it until every receiver is dropped. Waits for nothing: a file or

@@ -14,12 +14,12 @@ use nix::fcntl::{Flock, FlockArg};
 /// Name of the lock file in the state folder.
 const NAME: &str = "agent.lock";
 
-/// Time for which an agent waits for the one before it, which may be about to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// Interval between attempts.
+/// The time that an agent waits for the one before it, which may be about to end.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time between looks.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// Result of an attempt to take a lock.
+/// The result of an attempt to take a lock.
 pub(crate) enum Attempt<T> {
     /// It is taken.
     Taken(T),
@@ -27,10 +27,10 @@ pub(crate) enum Attempt<T> {
     Busy(String),
 }
 
-/// Takes a lock, if necessary after its holder has ended.
+/// Takes a lock, if need be once its holder has ended.
 ///
 /// # Errors
-/// When another process still has it after that time, or the attempt fails.
+/// When somebody has it after so long, or the attempt fails.
 pub(crate) fn patiently<T>(
     wait: Duration,
     mut attempt: impl FnMut() -> Result<Attempt<T>>,
@@ -142,7 +142,7 @@ fn open(state: &Path, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Locks an open file through a clone of its handle.
+/// Locks a file that is held open besides.
 fn hold(file: &File, path: &Path) -> Result<Attempt<Flock<File>>> {
     let same = file.try_clone();
     let same = same.with_context(|| format!("open {}", path.display()))?;

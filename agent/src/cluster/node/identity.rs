@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 
-/// Time for which documents wait for the first answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that documents wait for the first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
 
-/// State of the instance's identity.
+/// The result so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Identity {
     /// The first answer is awaited.

@@ -22,10 +22,10 @@ pub(super) struct Variant {
 pub(super) struct Variants(pub(super) Vec<Variant>);
 
 /// Differences of the variants: suffix, path, and true with a cache.
-const KINDS: [(&str, Path, bool); 3] = [
-    ("", Path::Direct, true),
-    (", service NAT", Path::ServiceNat, true),
-    (", no cache", Path::Direct, false),
+const KINDS: [(&str, DatapathMode, bool); 3] = [
+    ("", DatapathMode::Direct, true),
+    (", service NAT", DatapathMode::ServiceNat, true),
+    (", no cache", DatapathMode::Direct, false),
 ];
 
 /// The settings of the node: both families are masqueraded, and 100,000 flows of one pod fit.
