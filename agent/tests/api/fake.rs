@@ -210,7 +210,7 @@ pub(crate) fn answer(
             reply.send(Err(error)).ok();
         }
         Command::Addresses(command) => addresses(command),
-        Command::Figures(reply) => drop(reply.send(Ok(Box::default()))),
+        Command::MetricsSnapshot(reply) => drop(reply.send(Ok(Box::default()))),
         Command::Refused(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Alive(reply) | Command::Exhausted(reply) | Command::BypassedRules(reply) => {
             drop(reply.send(Ok(Vec::new())));
