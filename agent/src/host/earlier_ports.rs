@@ -1,14 +1,13 @@
 //! The ports that flows may have of programs that ran before, by a record on disk: where the ports
 //! of translation follow the host's, an answer is looked for at the earlier ones as well.
 
-use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
-use document::read_file;
+use anyhow::Result;
 use loader::intent::masquerade::PortList;
 use serde::{Deserialize, Serialize};
+
+use crate::state::record;
 
 /// Name of the record in the state folder.
 const NAME: &str = "ports.json";
@@ -34,7 +33,7 @@ impl EarlierPorts {
     /// The record of this boot in the state folder.
     pub(crate) fn open(state: &Path, boot: &str) -> Self {
         let path = state.join(NAME);
-        let record = read(&path).unwrap_or_else(|error| {
+        let record = record::read::<Record>(&path).unwrap_or_else(|error| {
             tracing::warn!("flows of earlier programs may be lost: {error:#}");
             None
         });
@@ -65,30 +64,9 @@ impl EarlierPorts {
             return;
         }
         self.record.ports = all;
-        if let Err(error) = self.write() {
+        if let Err(error) = record::write(&self.path, &self.record) {
             tracing::warn!("cannot record the port ranges; a restart may break flows: {error:#}");
         }
-    }
-
-    fn write(&self) -> Result<()> {
-        let write = || -> Result<()> {
-            let folder = self.path.parent().context("a path without a folder")?;
-            fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(&serde_json::to_vec(&self.record)?)?;
-            file.persist(&self.path)?;
-            Ok(())
-        };
-        write().with_context(|| format!("write {}", self.path.display()))
-    }
-}
-
-fn read(path: &Path) -> Result<Option<Record>> {
-    let context = || format!("read {}", path.display());
-    match read_file(path) {
-        Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(context)?)),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error).with_context(context),
     }
 }
 
@@ -97,13 +75,7 @@ fn read(path: &Path) -> Result<Option<Record>> {
 /// # Errors
 /// When it cannot be removed.
 pub(crate) fn remove(state: &Path) -> Result<()> {
-    let path = state.join(NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    record::remove(&state.join(NAME))
 }
 
 #[cfg(test)]
@@ -127,7 +99,7 @@ mod tests {
         assert_eq!(*open("two").list(), list(""));
         second.begin(&list("1024-2047"), true);
         assert_eq!(*open("one").list(), list("1024-2047"));
-        fs::write(folder.path().join(NAME), "{").unwrap();
+        std::fs::write(folder.path().join(NAME), "{").unwrap();
         assert_eq!(*open("one").list(), list(""));
         remove(folder.path()).unwrap();
         remove(folder.path()).unwrap();

@@ -4,7 +4,7 @@
 //! the ports that we added, so that a clean-up can remove those and no others.
 
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -12,6 +12,8 @@ use document::read_file;
 use loader::intent::masquerade::{HostPorts, PortList};
 use loader::netlink;
 use serde::{Deserialize, Serialize};
+
+use crate::state::record;
 
 /// Name of the record in the state folder.
 const NAME: &str = "reserved-ports.json";
@@ -85,12 +87,8 @@ impl Reservation {
         if !ours.is_empty() {
             netlink::write_reserved_ports(&list()?.minus(&ours))?;
         }
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", self.path.display()))
-            }
-            Ok(()) | Err(_) => Ok((!ours.is_empty()).then(|| format!("reserved ports {ours}"))),
-        }
+        record::remove(&self.path)?;
+        Ok((!ours.is_empty()).then(|| format!("reserved ports {ours}")))
     }
 
     fn write(&self, record: &Record) -> Result<()> {

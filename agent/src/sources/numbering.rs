@@ -4,13 +4,11 @@
 //! nothing carries it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 use datapath_common::mark::MarkLayout;
@@ -20,7 +18,7 @@ use loader::observation::ownership::may_be_eni;
 use serde::{Deserialize, Serialize};
 
 use crate::sources::node::{Around, take_enis};
-use document::read_file;
+use crate::state::record;
 use flows as nat;
 
 /// Name of the record in the state folder.
@@ -60,7 +58,7 @@ impl Numbering {
     /// Reads what an earlier agent of this boot has left. What cannot be read is as good as nothing.
     pub(crate) fn open(state: &Path, boot: &str) -> Self {
         let path = state.join(NAME);
-        let record = read(&path).unwrap_or_else(|error| {
+        let record = record::read::<Record>(&path).unwrap_or_else(|error| {
             tracing::warn!("numbers of ENIs are read from the kernel instead: {error:#}");
             None
         });
@@ -300,7 +298,7 @@ impl Numbering {
         if !self.is_stale {
             return;
         }
-        match write(&self.path, &self.record) {
+        match record::write(&self.path, &self.record) {
             Ok(()) => self.is_stale = false,
             Err(error) => tracing::warn!("a restart may renumber ENIs: {error:#}"),
         }
@@ -330,41 +328,10 @@ fn devices<'a>(
     devices
 }
 
-fn read(path: &Path) -> Result<Option<Record>> {
-    match read_file(path) {
-        Ok(text) => {
-            let record = serde_json::from_str(&text);
-            Ok(Some(
-                record.with_context(|| format!("read {}", path.display()))?,
-            ))
-        }
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
-    }
-}
-
-fn write(path: &Path, record: &Record) -> Result<()> {
-    let write = || -> Result<()> {
-        let folder = path.parent().context("a path without a folder")?;
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write().with_context(|| format!("write {}", path.display()))
-}
-
 /// Removes the record.
 ///
 /// # Errors
 /// When it cannot be removed.
 pub(crate) fn remove(state: &Path) -> Result<()> {
-    let path = state.join(NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    record::remove(&state.join(NAME))
 }

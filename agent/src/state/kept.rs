@@ -1,14 +1,14 @@
 //! Latest state of the sources, kept on disk: it outlives the agent, within one boot.
 
 use std::fmt;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use document::read_file_up_to;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
+
+use super::record;
 
 /// Largest record that is read, in bytes: by far more than all namespaces of a large cluster need.
 const RECORD_MAX: u64 = 256 << 20;
@@ -197,21 +197,9 @@ impl Kept {
             source: source.to_owned(),
             document: document.to_owned(),
         };
-        if let Err(error) = self.replace(&record) {
+        if let Err(error) = record::write(&self.path, &record) {
             tracing::warn!("cannot record the state for a restart: {error:#}");
         }
-    }
-
-    fn replace(&self, record: &Record) -> Result<()> {
-        let write = || -> Result<()> {
-            let folder = self.path.parent().context("a path without a folder")?;
-            fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(&serde_json::to_vec(record)?)?;
-            file.persist(&self.path)?;
-            Ok(())
-        };
-        write().with_context(|| format!("write {}", self.path.display()))
     }
 }
 
@@ -221,12 +209,7 @@ impl Kept {
 /// When one cannot be removed.
 pub(crate) fn remove(state: &Path) -> Result<()> {
     for path in Subject::ALL.map(|subject| subject.path(state)) {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("remove {}", path.display()));
-            }
-            Ok(()) | Err(_) => {}
-        }
+        record::remove(&path)?;
     }
     Ok(())
 }
@@ -293,7 +276,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let kept = Kept::new(state.path(), "this");
         for content in [&b""[..], b"{\"boot\":\"this\"", b"\xff\x00", b"[]"] {
-            fs::write(&kept.path, content).unwrap();
+            std::fs::write(&kept.path, content).unwrap();
             assert_eq!(kept.read("one"), None);
             kept.write("one", "good");
             assert_eq!(kept.read("one").as_deref(), Some("good"));

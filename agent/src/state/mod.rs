@@ -5,4 +5,5 @@ pub(crate) mod atomic_dir;
 pub(crate) mod identity;
 pub(crate) mod kept;
 pub(crate) mod lock;
+pub(crate) mod record;
 pub(crate) mod store;
