@@ -74,31 +74,11 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
             let device = veth("eni0");
             let hook = hook(&device, Program::FromNetwork);
             run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
-            let priority = constants::TC_PRIORITY.to_string();
-            let handle = constants::TC_HANDLE.to_string();
             if kind == "u32" {
+                let priority = constants::TC_PRIORITY.to_string();
                 add_u32_filter("eni0", "ingress", &priority);
             } else {
-                let pin = world.bpffs().join("stranger");
-                Stranger::load().pin(&pin);
-                run(
-                    "tc",
-                    &[
-                        "filter",
-                        "add",
-                        "dev",
-                        "eni0",
-                        "ingress",
-                        "prio",
-                        &priority,
-                        "handle",
-                        &handle,
-                        "bpf",
-                        "da",
-                        "pinned",
-                        pin.to_str().unwrap(),
-                    ],
-                );
+                Stranger::load().filter_in_our_place("eni0", world.bpffs());
             }
             let show = || run("tc", &["filter", "show", "dev", "eni0", "ingress"]);
             let before = show();

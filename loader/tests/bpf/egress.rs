@@ -88,31 +88,7 @@ fn a_filter_of_our_name_in_the_other_direction_is_not_ours() {
         let mut datapath = world.load(AttachMode::Clsact);
         let sent = hook(&device, Program::ToNetwork);
         attach(&mut datapath, sent);
-        let pin = world.bpffs().join("stranger");
-        crate::world::Stranger::load().pin(&pin);
-        let (priority, handle) = (
-            loader::constants::TC_PRIORITY.to_string(),
-            loader::constants::TC_HANDLE.to_string(),
-        );
-        run(
-            "tc",
-            &[
-                "filter",
-                "add",
-                "dev",
-                "eni0",
-                "ingress",
-                "prio",
-                &priority,
-                "handle",
-                &handle,
-                "bpf",
-                "da",
-                "pinned",
-                pin.to_str().unwrap(),
-                "verbose",
-            ],
-        );
+        crate::world::Stranger::load().filter_in_our_place("eni0", world.bpffs());
         let error = datapath
             .apply(&StepKind::Attach(hook(&device, Program::FromNetwork)))
             .unwrap_err();

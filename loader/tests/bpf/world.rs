@@ -11,6 +11,7 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use datapath_common::abi;
 use datapath_common::counter::Program;
 use loader::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT, loader};
+use loader::constants;
 use loader::kernel::{Attachment, Hook, Link, LinkKind, Observed, StepKind};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -211,6 +212,32 @@ impl Stranger {
     /// Pins the program, for tools to use it.
     pub(crate) fn pin(&mut self, path: &Path) {
         self.program().pin(path).unwrap();
+    }
+
+    /// Attaches at the ingress of a device by a filter with our priority and handle.
+    pub(crate) fn filter_in_our_place(&mut self, device: &str, bpffs: &Path) {
+        let pin = bpffs.join("stranger");
+        self.pin(&pin);
+        let priority = constants::TC_PRIORITY.to_string();
+        let handle = constants::TC_HANDLE.to_string();
+        run(
+            "tc",
+            &[
+                "filter",
+                "add",
+                "dev",
+                device,
+                "ingress",
+                "prio",
+                &priority,
+                "handle",
+                &handle,
+                "bpf",
+                "da",
+                "pinned",
+                pin.to_str().unwrap(),
+            ],
+        );
     }
 
     /// Attaches by TCX until this is dropped.

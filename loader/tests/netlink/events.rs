@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::ids::MacAddr;
 use futures_util::{Stream, StreamExt};
 use loader::kernel::{Neighbour, StepKind};
-use loader::netlink::Change;
+use loader::netlink::{Change, Netlink};
 use tokio::time::timeout;
 
 use crate::host::{apply_twice, in_netns, ip, observe, run, veth};
@@ -21,6 +21,22 @@ fn without_duplicate_address_detection() {
     for scope in ["all", "default"] {
         fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/accept_dad"), "0").expect("write");
     }
+}
+
+/// A device with an address; its index.
+async fn eni1(netlink: &mut Netlink) -> u32 {
+    without_duplicate_address_detection();
+    let ifindex = veth(netlink, "eni1").await;
+    ip("addr add 10.0.0.10/24 dev eni1");
+    ifindex
+}
+
+/// The notifications after an observation.
+async fn subscribe(netlink: &mut Netlink) -> impl Stream<Item = Change> + Unpin + use<> {
+    observe(netlink).await;
+    let mut events = netlink.events().expect("subscribe");
+    settle(&mut events).await;
+    events
 }
 
 async fn settle(events: &mut (impl Stream<Item = Change> + Unpin)) {
@@ -39,9 +55,7 @@ async fn expect(events: &mut (impl Stream<Item = Change> + Unpin), change: Chang
 #[test]
 fn every_change_that_concerns_us_is_heard_within_a_second() {
     in_netns(async |netlink| {
-        without_duplicate_address_detection();
-        let ifindex = veth(netlink, "eni1").await;
-        ip("addr add 10.0.0.10/24 dev eni1");
+        let ifindex = eni1(netlink).await;
         for number in 8..10 {
             let neighbour = Neighbour {
                 ifindex,
@@ -50,9 +64,7 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
             };
             apply_twice(netlink, StepKind::AddNeighbour(neighbour)).await;
         }
-        observe(netlink).await;
-        let mut events = netlink.events().unwrap();
-        settle(&mut events).await;
+        let mut events = subscribe(netlink).await;
         for line in [
             "ip neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 nud permanent dev eni1",
             "ip neigh change 10.0.0.8 lladdr 02:00:00:00:00:0a nud stale dev eni1",
@@ -98,12 +110,8 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
 #[test]
 fn what_does_not_concern_us_is_not_heard() {
     in_netns(async |netlink| {
-        without_duplicate_address_detection();
-        veth(netlink, "eni1").await;
-        ip("addr add 10.0.0.10/24 dev eni1");
-        observe(netlink).await;
-        let mut events = netlink.events().unwrap();
-        settle(&mut events).await;
+        eni1(netlink).await;
+        let mut events = subscribe(netlink).await;
         for line in [
             "ip route add local 10.9.0.1 dev eni1 proto kernel table 476",
             "ip route add blackhole 10.9.0.0/16",
@@ -119,12 +127,8 @@ fn what_does_not_concern_us_is_not_heard() {
 #[test]
 fn routes_of_others_are_heard_as_such() {
     in_netns(async |netlink| {
-        without_duplicate_address_detection();
-        veth(netlink, "eni1").await;
-        ip("addr add 10.0.0.10/24 dev eni1");
-        observe(netlink).await;
-        let mut events = netlink.events().unwrap();
-        settle(&mut events).await;
+        eni1(netlink).await;
+        let mut events = subscribe(netlink).await;
         for line in [
             "ip route add 10.9.0.0/16 via 10.0.0.1",
             "ip route add 10.9.0.0/16 via 10.0.0.1 table 476",
