@@ -31,7 +31,7 @@ const LONGEST_FILE: usize = 450;
 const OPENINGS: &[&str] = &["What", "Whether", "Whose", "Who", "How", "Has", "The same"];
 
 /// Documentation comments that begin with one of [`OPENINGS`]. The limit may only shrink.
-const OPENINGS_ALLOWED: usize = 1462;
+const OPENINGS_ALLOWED: usize = 140;
 
 /// Fails on a source that breaks a rule.
 pub(super) fn check() -> Result<()> {
