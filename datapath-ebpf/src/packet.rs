@@ -215,6 +215,7 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn update_sum(&mut self, growth: u32) {
         // The helper refuses a packet without a known sum: nothing has to be done then.
+        // SAFETY: the context is valid, and the packet stays where it is.
         let _refused = unsafe { bpf_csum_update(self.ctx.skb.skb, growth) };
     }
 
