@@ -12,9 +12,9 @@ use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
 use serde::{Deserialize, Serialize};
 
-use super::AttachMode;
-use super::attach::Mechanisms;
-use super::sys::tcx_revision;
+use crate::bpf::AttachMode;
+use crate::bpf::attach::Mechanisms;
+use crate::bpf::sys::tcx_revision;
 
 /// The loopback device has this index in every network namespace (`LOOPBACK_IFINDEX` in
 /// include/net/flow.h).

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_getres};
 
-use super::sys::run::{self, JIFFIES_HIGH, JIFFIES_LOW};
+use crate::bpf::sys::run::{self, JIFFIES_HIGH, JIFFIES_LOW};
 
 /// Nanoseconds in a second.
 const SECOND: i64 = 1_000_000_000;

@@ -1,34 +1,21 @@
 //! The eBPF side of the agent: loads the object, keeps its maps and attachments under a pin
 //! folder, and does the steps of a plan that concern them.
 //!
-//! Everything that must outlive the agent is pinned, and nothing but the pins and the kernel is
-//! asked for what is there. What loses its pin while the agent runs is pinned again (`upkeep.rs`). Links, filters and devices are those of the calling thread's network
-//! namespace.
+//! Everything that must outlive the agent is pinned, and only the pins and the kernel say what is
+//! there. Maps and links that lose their pins while the agent runs are pinned again
+//! (`pins/upkeep.rs`). Links, filters and devices are those of the calling thread's network namespace.
 
 mod attach;
-mod bpffs;
-mod cache;
-mod cleanup;
-mod counters;
 #[cfg(feature = "debug-log")]
 mod debug_log;
 mod features;
-mod flow_groups;
-mod foreign;
-mod gateways;
+mod flow_maps;
 mod jiffies;
 mod maps;
-mod nat;
-mod notes;
 mod object;
 mod pins;
 mod settings;
-mod skip_kernel_btf;
-mod stack_flows;
 mod sys;
-mod tc;
-mod upkeep;
-mod via_stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,21 +29,21 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 
-pub use bpffs::prepare;
-pub use cleanup::{Removed, remove_pins};
+pub use attach::foreign::{BpfProgram, programs_on};
 pub use features::Features;
-pub use foreign::{BpfProgram, programs_on};
+pub use flow_maps::nat::{NatSwitch, NatTables};
+pub use flow_maps::notes::StackNotes;
 pub use jiffies::jiffies_per_second;
-pub use nat::{NatSwitch, NatTables};
-pub use notes::StackNotes;
+pub use object::skip_kernel_btf::loader;
+pub use pins::bpffs::prepare;
+pub use pins::cleanup::{Removed, remove_pins};
 pub use settings::{DatapathMode, DatapathSettings, Globals, LEAST_NOTES};
-pub use skip_kernel_btf::loader;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::observation::gateways::Gateway;
 use crate::observation::ownership::endpoint_device;
 use crate::stamp::Stamp;
-use flow_groups::Groups;
+use flow_maps::flow_groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
@@ -104,12 +91,12 @@ pub struct ForNat {
 /// Dropping it changes nothing in the kernel: attached programs keep running with their maps.
 pub struct Datapath {
     maps: maps::Maps,
-    gateways: gateways::Gateways,
+    gateways: maps::gateways::Gateways,
     nat: Option<ForNat>,
-    stack: stack_flows::SharedStack,
+    stack: flow_maps::stack_flows::SharedStack,
     settings: DatapathSettings,
     attachments: attach::Attachments,
-    upkeep: upkeep::Upkeep,
+    upkeep: pins::upkeep::Upkeep,
     features: Features,
     seen: Seen,
     #[cfg(feature = "debug-log")]
@@ -176,16 +163,18 @@ impl Datapath {
         #[cfg(feature = "debug-log")]
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;
-        let stack =
-            stack_flows::SharedStack::new(stack_flows::Stack::new(&ebpf, programs.reaper()?)?);
+        let stack = flow_maps::stack_flows::SharedStack::new(flow_maps::stack_flows::Stack::new(
+            &ebpf,
+            programs.reaper()?,
+        )?);
         let nat = ForNat {
             switch: NatSwitch::new(&ebpf)?,
             notes: StackNotes::new(&ebpf, stack.clone())?,
             tables: NatTables::with(&mut ebpf, stack.clone(), jiffies_per_second()?)?,
         };
-        let gateways = gateways::Gateways::new(&ebpf)?;
+        let gateways = maps::gateways::Gateways::new(&ebpf)?;
         let maps = maps::Maps::take(&mut ebpf)?;
-        let upkeep = upkeep::Upkeep::new(&options.pin_root, &pins)?;
+        let upkeep = pins::upkeep::Upkeep::new(&options.pin_root, &pins)?;
         Ok(Self {
             upkeep,
             maps,
@@ -222,7 +211,7 @@ impl Datapath {
             self.seen.watch(endpoints.clone());
         }
         let tcx = self.features.tcx.then_some(&attached.links);
-        observed.via_stack = via_stack::list(tcx, endpoints)?;
+        observed.via_stack = attach::via_stack::list(tcx, endpoints)?;
         Ok(())
     }
 
@@ -332,7 +321,7 @@ impl Datapath {
     /// # Errors
     /// When the map cannot be read.
     pub fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
-        counters::read(&self.maps.counters)
+        maps::counters::read(&self.maps.counters)
     }
 
     /// Loads programs that keep notes of the host's stack, with room for so many. Those that run go
@@ -377,7 +366,7 @@ impl Datapath {
         let pins = self.attachments.pins();
         let mut ebpf = object::load(OBJECT, pins, &settings)?;
         let programs = object::Programs::load(&mut ebpf)?;
-        let stack = stack_flows::Stack::new(&ebpf, programs.reaper()?)?;
+        let stack = flow_maps::stack_flows::Stack::new(&ebpf, programs.reaper()?)?;
         self.upkeep.take_notes(pins)?;
         self.stack.replace(stack);
         self.attachments.replace(programs);
@@ -421,7 +410,7 @@ impl Datapath {
     ) -> Result<Vec<ForeignProgram>> {
         let links = self.attachments.observe()?.links;
         let tcx = self.features.tcx.then_some(&links);
-        let socket = tc::TcSocket::open()?;
-        foreign::list(&socket, &socket.qdiscs()?, tcx, devices)
+        let socket = attach::tc::TcSocket::open()?;
+        attach::foreign::list(&socket, &socket.qdiscs()?, tcx, devices)
     }
 }

@@ -9,8 +9,8 @@ use api::types::Mechanism;
 use datapath_common::counter::Program;
 
 use super::Found;
+use crate::bpf::attach::tc::{Filter, NewFilter, TcSocket, errno};
 use crate::bpf::pins::Pins;
-use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
 use crate::constants;
 use crate::kernel::{self, Hook};
 

@@ -5,7 +5,10 @@
 //! again.
 
 mod clsact;
+pub(in crate::bpf) mod foreign;
+pub(in crate::bpf) mod tc;
 mod tcx;
+pub(in crate::bpf) mod via_stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +21,10 @@ use datapath_common::counter::Program;
 pub(super) use clsact::{directions, is_ours, remove_unused_qdisc};
 pub(super) use tcx::remove;
 
-use super::object::Programs;
-use super::pins::Pins;
-use super::sys::TcxLink;
-use super::tc::TcSocket;
+use crate::bpf::attach::tc::TcSocket;
+use crate::bpf::object::Programs;
+use crate::bpf::pins::Pins;
+use crate::bpf::sys::TcxLink;
 use crate::kernel::{Attachment, Hook};
 
 /// The mechanisms by which programs are attached to both kinds of devices.

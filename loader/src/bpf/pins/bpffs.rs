@@ -38,7 +38,7 @@ pub fn prepare(root: &Path) -> Result<()> {
 
 /// Where the BPF filesystem that holds a folder is mounted: the first of the folder's ancestors that
 /// is on it.
-pub(super) fn mount_point(root: &Path) -> PathBuf {
+pub(in crate::bpf) fn mount_point(root: &Path) -> PathBuf {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     let same = |path: &&Path| device(path).is_some() && device(path) == device(root);
     let first = root.ancestors().take_while(same).last();
@@ -49,7 +49,7 @@ pub(super) fn mount_point(root: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When the kernel refuses, or the folder is gone.
-pub(super) fn restore(mount_point: &Path) -> Result<()> {
+pub(in crate::bpf) fn restore(mount_point: &Path) -> Result<()> {
     if mount_point.is_dir() && !is_bpffs(mount_point)? {
         mount_at(mount_point)?;
     }

@@ -8,7 +8,7 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
 /// Every outcome of every program, zero or not, summed over the CPUs.
-pub(super) fn read(
+pub(in crate::bpf) fn read(
     map: &PerCpuArray<MapData, Counter>,
 ) -> Result<BTreeMap<(Program, Outcome), Counter>> {
     let verdicts = Verdict::ALL.iter().copied().map(Outcome::Passed);

@@ -16,12 +16,12 @@ use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::cache::Cache;
-use super::flow_groups::Groups;
-use super::jiffies::Jiffies;
-use super::stack_flows::{SharedStack, Stack};
-use super::sys::run::test_run;
-use super::sys::table::{Plain, Table};
+use crate::bpf::flow_maps::cache::Cache;
+use crate::bpf::flow_maps::flow_groups::Groups;
+use crate::bpf::flow_maps::stack_flows::{SharedStack, Stack};
+use crate::bpf::jiffies::Jiffies;
+use crate::bpf::sys::run::test_run;
+use crate::bpf::sys::table::{Plain, Table};
 
 /// One table for each family.
 struct PerFamily<T> {
@@ -73,7 +73,7 @@ fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
 }
 
 /// A map of an object, if its keys and values have the size of these types.
-pub(super) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
+pub(in crate::bpf) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
     let data = data(ebpf, name)?;
     let info = data
         .info()
@@ -88,7 +88,7 @@ pub(super) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table
 }
 
 /// The room of a map of an object.
-pub(super) fn capacity(ebpf: &Ebpf, name: &str) -> Result<u32> {
+pub(in crate::bpf) fn capacity(ebpf: &Ebpf, name: &str) -> Result<u32> {
     let info = data(ebpf, name)?.info();
     Ok(info
         .with_context(|| format!("cannot examine the map {name}"))?
@@ -132,7 +132,7 @@ impl NatTables {
     }
 
     /// The tables, with the map of notes and the reaper shared.
-    pub(super) fn with(
+    pub(in crate::bpf) fn with(
         ebpf: &mut Ebpf,
         stack: SharedStack,
         jiffies_per_second: u32,

@@ -7,12 +7,12 @@ use aya::Ebpf;
 use aya_obj::generated::BPF_NOEXIST;
 use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
 
-use super::cache::Cache;
-use super::flow_groups::Groups;
-use super::jiffies::Jiffies;
-use super::nat::table;
-use super::stack_flows::SharedStack;
-use super::sys::table::Table;
+use crate::bpf::flow_maps::cache::Cache;
+use crate::bpf::flow_maps::flow_groups::Groups;
+use crate::bpf::flow_maps::nat::table;
+use crate::bpf::flow_maps::stack_flows::SharedStack;
+use crate::bpf::jiffies::Jiffies;
+use crate::bpf::sys::table::Table;
 use crate::netfilter::service_nat::Notes;
 
 /// The map of notes, and what else it takes to make one.
@@ -29,7 +29,7 @@ impl StackNotes {
     ///
     /// # Errors
     /// When a map is missing or cannot be examined.
-    pub(super) fn new(ebpf: &Ebpf, stack: SharedStack) -> Result<Self> {
+    pub(in crate::bpf) fn new(ebpf: &Ebpf, stack: SharedStack) -> Result<Self> {
         Ok(Self {
             stack,
             addresses: table(ebpf, map::ADDRESSES)?,

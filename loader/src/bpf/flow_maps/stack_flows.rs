@@ -7,17 +7,17 @@ use anyhow::Result;
 use aya::Ebpf;
 use datapath_common::abi::{Note, PodTuple, map};
 
-use super::nat::{capacity, table};
-use super::sys::table::Table;
+use crate::bpf::flow_maps::nat::{capacity, table};
+use crate::bpf::sys::table::Table;
 
 /// The map of notes, and the reaper.
-pub(super) struct Stack {
+pub(in crate::bpf) struct Stack {
     /// The map.
-    pub(super) table: Table<PodTuple, Note>,
+    pub(in crate::bpf) table: Table<PodTuple, Note>,
     /// Its room.
-    pub(super) capacity: u32,
+    pub(in crate::bpf) capacity: u32,
     /// The reaper that was loaded with it.
-    pub(super) reaper: OwnedFd,
+    pub(in crate::bpf) reaper: OwnedFd,
 }
 
 impl Stack {
@@ -25,7 +25,7 @@ impl Stack {
     ///
     /// # Errors
     /// When it is missing or cannot be examined.
-    pub(super) fn new(ebpf: &Ebpf, reaper: OwnedFd) -> Result<Self> {
+    pub(in crate::bpf) fn new(ebpf: &Ebpf, reaper: OwnedFd) -> Result<Self> {
         Ok(Self {
             table: table(ebpf, map::STACK)?,
             capacity: capacity(ebpf, map::STACK)?,
@@ -36,20 +36,20 @@ impl Stack {
 
 /// The map, shared among its users.
 #[derive(Clone)]
-pub(super) struct SharedStack(Arc<Mutex<Arc<Stack>>>);
+pub(in crate::bpf) struct SharedStack(Arc<Mutex<Arc<Stack>>>);
 
 impl SharedStack {
-    pub(super) fn new(stack: Stack) -> Self {
+    pub(in crate::bpf) fn new(stack: Stack) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(stack))))
     }
 
     /// The map in use.
-    pub(super) fn get(&self) -> Arc<Stack> {
+    pub(in crate::bpf) fn get(&self) -> Arc<Stack> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes all users take another one from now on.
-    pub(super) fn replace(&self, stack: Stack) {
+    pub(in crate::bpf) fn replace(&self, stack: Stack) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stack);
     }
 }

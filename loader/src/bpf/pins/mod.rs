@@ -3,6 +3,10 @@
 //! The pins are the only record of what hangs where that outlives the agent. While it runs it holds
 //! maps and links open, so that they stay when a pin goes, and the next look pins them again.
 
+pub(in crate::bpf) mod bpffs;
+pub(in crate::bpf) mod cleanup;
+pub(in crate::bpf) mod upkeep;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

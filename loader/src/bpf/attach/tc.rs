@@ -37,18 +37,18 @@ const ETH_P_ALL: u16 = 3;
 
 /// A qdisc of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Qdisc {
+pub(in crate::bpf) struct Qdisc {
     /// The device.
-    pub(super) ifindex: u32,
+    pub(in crate::bpf) ifindex: u32,
     /// Where it is; those below another one are not looked at.
-    pub(super) place: Place,
+    pub(in crate::bpf) place: Place,
     /// Its kind: at the ingress `clsact`, or `ingress`, which takes its place.
-    pub(super) kind: String,
+    pub(in crate::bpf) kind: String,
 }
 
 /// Where a qdisc is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::bpf) enum Place {
     /// Behind the device's ingress.
     Ingress,
     /// At the root of its egress.
@@ -57,19 +57,19 @@ pub(super) enum Place {
 
 /// A filter of a clsact or ingress qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Filter {
+pub(in crate::bpf) struct Filter {
     /// Its priority: lower ones run first.
-    pub(super) priority: u16,
+    pub(in crate::bpf) priority: u16,
     /// Its handle, unique within its priority.
-    pub(super) handle: u32,
+    pub(in crate::bpf) handle: u32,
     /// Its chain; packets start in 0.
-    pub(super) chain: u32,
+    pub(in crate::bpf) chain: u32,
     /// Its kind, such as `bpf` or `flower`.
-    pub(super) kind: String,
+    pub(in crate::bpf) kind: String,
     /// The name of a BPF filter.
-    pub(super) name: Option<String>,
+    pub(in crate::bpf) name: Option<String>,
     /// The program's id of a BPF filter.
-    pub(super) program: Option<u32>,
+    pub(in crate::bpf) program: Option<u32>,
 }
 
 impl Filter {
@@ -85,23 +85,23 @@ impl Filter {
 }
 
 /// A filter to be put on a hook.
-pub(super) struct NewFilter<'a> {
+pub(in crate::bpf) struct NewFilter<'a> {
     /// The device.
-    pub(super) ifindex: u32,
+    pub(in crate::bpf) ifindex: u32,
     /// The hook.
-    pub(super) direction: Direction,
+    pub(in crate::bpf) direction: Direction,
     /// Priority.
-    pub(super) priority: u16,
+    pub(in crate::bpf) priority: u16,
     /// Handle.
-    pub(super) handle: u32,
+    pub(in crate::bpf) handle: u32,
     /// Name.
-    pub(super) name: &'a str,
+    pub(in crate::bpf) name: &'a str,
     /// Program.
-    pub(super) program: BorrowedFd<'a>,
+    pub(in crate::bpf) program: BorrowedFd<'a>,
 }
 
 /// An rtnetlink socket.
-pub(super) struct TcSocket(OwnedFd);
+pub(in crate::bpf) struct TcSocket(OwnedFd);
 
 /// One message of an answer.
 struct Answer {
@@ -111,7 +111,7 @@ struct Answer {
 
 impl TcSocket {
     /// Opens a socket in the calling thread's network namespace.
-    pub(super) fn open() -> Result<Self> {
+    pub(in crate::bpf) fn open() -> Result<Self> {
         socket(
             AddressFamily::Netlink,
             SockType::Raw,
@@ -123,7 +123,7 @@ impl TcSocket {
     }
 
     /// Every device's qdiscs.
-    pub(super) fn qdiscs(&self) -> Result<Vec<Qdisc>> {
+    pub(in crate::bpf) fn qdiscs(&self) -> Result<Vec<Qdisc>> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
         let answers = self
             .request(request, NLM_F_DUMP)
@@ -146,14 +146,14 @@ impl TcSocket {
     }
 
     /// Every device's clsact or ingress qdisc.
-    pub(super) fn ingress_qdiscs(&self) -> Result<Vec<Qdisc>> {
+    pub(in crate::bpf) fn ingress_qdiscs(&self) -> Result<Vec<Qdisc>> {
         let all = self.qdiscs()?.into_iter();
         Ok(all.filter(|one| one.place == Place::Ingress).collect())
     }
 
     /// The kind of a device's clsact or ingress qdisc, if it has one. It takes no longer on a node with
     /// many devices, as a dump does.
-    pub(super) fn ingress_kind(&self, ifindex: u32) -> Result<Option<String>> {
+    pub(in crate::bpf) fn ingress_kind(&self, ifindex: u32) -> Result<Option<String>> {
         let mut message = with_device(ifindex)?;
         message.header.parent = TcHandle::CLSACT;
         let request = RouteNetlinkMessage::GetQueueDiscipline(message);
@@ -168,21 +168,25 @@ impl TcSocket {
     }
 
     /// Adds a clsact qdisc. `EEXIST` when the place is taken, by clsact or ingress.
-    pub(super) fn add_clsact(&self, ifindex: u32) -> Result<()> {
+    pub(in crate::bpf) fn add_clsact(&self, ifindex: u32) -> Result<()> {
         let request = RouteNetlinkMessage::NewQueueDiscipline(clsact(ifindex)?);
         self.request(request, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
             .map(drop)
     }
 
     /// Removes a clsact qdisc with all that hangs at it.
-    pub(super) fn delete_clsact(&self, ifindex: u32) -> Result<()> {
+    pub(in crate::bpf) fn delete_clsact(&self, ifindex: u32) -> Result<()> {
         let request = RouteNetlinkMessage::DelQueueDiscipline(clsact(ifindex)?);
         gone_is_fine(self.request(request, NLM_F_ACK))
             .with_context(|| format!("cannot remove the clsact qdisc of device {ifindex}"))
     }
 
     /// The filters of a hook in the order they run; none when the device or its qdisc is missing.
-    pub(super) fn filters(&self, ifindex: u32, direction: Direction) -> Result<Vec<Filter>> {
+    pub(in crate::bpf) fn filters(
+        &self,
+        ifindex: u32,
+        direction: Direction,
+    ) -> Result<Vec<Filter>> {
         let request =
             RouteNetlinkMessage::GetTrafficFilter(filter_message(ifindex, direction, 0, 0)?);
         let answers = match self.request(request, NLM_F_DUMP) {
@@ -214,7 +218,7 @@ impl TcSocket {
 
     /// Adds a filter, or puts it into the place of the one with the same priority and handle, in
     /// one step (`cls_bpf_change` in `net/sched/cls_bpf.c` swaps the list entry).
-    pub(super) fn put_filter(&self, filter: &NewFilter<'_>) -> Result<()> {
+    pub(in crate::bpf) fn put_filter(&self, filter: &NewFilter<'_>) -> Result<()> {
         let mut message = filter_message(
             filter.ifindex,
             filter.direction,
@@ -236,7 +240,7 @@ impl TcSocket {
     }
 
     /// Removes a filter; one that is not there is success.
-    pub(super) fn delete_filter(
+    pub(in crate::bpf) fn delete_filter(
         &self,
         ifindex: u32,
         direction: Direction,
@@ -299,7 +303,7 @@ fn is_gone(error: &anyhow::Error) -> bool {
 }
 
 /// The kernel's error number, if the error is the kernel's.
-pub(super) fn errno(error: &anyhow::Error) -> Option<i32> {
+pub(in crate::bpf) fn errno(error: &anyhow::Error) -> Option<i32> {
     error.downcast_ref::<io::Error>()?.raw_os_error()
 }
 

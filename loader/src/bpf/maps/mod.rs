@@ -1,5 +1,8 @@
 //! The datapath's maps, typed.
 
+pub(in crate::bpf) mod counters;
+pub(in crate::bpf) mod gateways;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -12,9 +15,9 @@ use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, MAX_E
 use datapath_common::counter::Counter;
 use ipnet::{IpNet, Ipv6Net};
 
-use super::cache::Cache;
-use super::nat::table;
-use super::sys::table::Table;
+use crate::bpf::flow_maps::cache::Cache;
+use crate::bpf::flow_maps::nat::table;
+use crate::bpf::sys::table::Table;
 use crate::kernel::{MapEntry, MapKey};
 
 /// The datapath's maps.

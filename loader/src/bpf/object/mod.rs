@@ -1,5 +1,7 @@
 //! Loading: which pinned maps may be adopted, and the programs.
 
+pub(in crate::bpf) mod skip_kernel_btf;
+
 use std::collections::BTreeMap;
 use std::iter;
 use std::num::NonZero;
@@ -15,10 +17,10 @@ use datapath_common::abi::map;
 use datapath_common::config;
 use datapath_common::counter::Program;
 
-use super::jiffies::jiffies_per_second;
-use super::pins::{self, Pins};
-use super::settings::{DatapathSettings, Globals};
-use super::skip_kernel_btf;
+use crate::bpf::jiffies::jiffies_per_second;
+use crate::bpf::object::skip_kernel_btf;
+use crate::bpf::pins::{self, Pins};
+use crate::bpf::settings::{DatapathSettings, Globals};
 
 /// The properties in which a pinned map must agree with the object. aya opens a pin without a look
 /// at any of it, and from then on trusts the object's sizes.

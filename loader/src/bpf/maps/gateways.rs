@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use datapath_common::abi::{GatewayEntry, map};
 
-use super::jiffies::{Jiffies, jiffies_per_second};
-use super::nat::table;
-use super::sys::table::Table;
+use crate::bpf::flow_maps::nat::table;
+use crate::bpf::jiffies::{Jiffies, jiffies_per_second};
+use crate::bpf::sys::table::Table;
 use crate::observation::gateways::Gateway;
 
 /// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
@@ -18,7 +18,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(3);
 
 /// The map of gateways.
-pub(super) struct Gateways {
+pub(in crate::bpf) struct Gateways {
     table: Table<u32, GatewayEntry>,
     clock: Jiffies,
     hertz: u32,
@@ -43,7 +43,7 @@ impl Gateways {
     ///
     /// # Errors
     /// When the map is missing or cannot be read.
-    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+    pub(in crate::bpf) fn new(ebpf: &Ebpf) -> Result<Self> {
         let table: Table<u32, GatewayEntry> = table(ebpf, map::GATEWAYS)?;
         let mut written = BTreeMap::new();
         let read = table.each(|slot, entry| {
@@ -65,7 +65,7 @@ impl Gateways {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn know(&mut self, gateways: &[Gateway]) -> Result<()> {
+    pub(in crate::bpf) fn know(&mut self, gateways: &[Gateway]) -> Result<()> {
         let wanted: BTreeMap<_, _> = gateways.iter().map(|g| (g.slot(), entry(g))).collect();
         let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
         let is_same = wanted.keys().eq(self.written.keys())

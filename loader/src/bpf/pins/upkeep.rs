@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use datapath_common::abi::map;
 
-use super::bpffs;
-use super::pins::{self, Pins};
-use super::sys;
+use crate::bpf::pins::bpffs;
+use crate::bpf::pins::{self, Pins};
+use crate::bpf::sys;
 
 /// The identity of a file, as against another one at the same path.
 type Identity = (u64, u64);
 
 /// The maps that are held, and where they are pinned.
-pub(super) struct Upkeep {
+pub(in crate::bpf) struct Upkeep {
     root: PathBuf,
     /// Where the BPF filesystem is mounted.
     mount_point: PathBuf,
@@ -43,7 +43,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// When one cannot be opened.
-    pub(super) fn new(root: &Path, pins: &Pins) -> Result<Self> {
+    pub(in crate::bpf) fn new(root: &Path, pins: &Pins) -> Result<Self> {
         Ok(Self {
             root: root.to_owned(),
             mount_point: bpffs::mount_point(root),
@@ -60,7 +60,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// When something cannot be pinned; everything else is.
-    pub(super) fn keep(&mut self, pins: &Pins) -> Result<bool> {
+    pub(in crate::bpf) fn keep(&mut self, pins: &Pins) -> Result<bool> {
         let is_gone = self.folder.is_none() || self.folder != identity(&pins.links_folder());
         if is_gone {
             bpffs::restore(&self.mount_point)?;
@@ -96,7 +96,7 @@ impl Upkeep {
     /// # Errors
     /// When it cannot be opened, or the pin of another map changed meanwhile: then programs were
     /// loaded with a map that is not held.
-    pub(super) fn take_notes(&mut self, pins: &Pins) -> Result<()> {
+    pub(in crate::bpf) fn take_notes(&mut self, pins: &Pins) -> Result<()> {
         for held in self.maps.iter_mut().filter(|held| held.name != map::STACK) {
             let path = pins.map(held.name);
             if held.pin != identity(&path) {

@@ -9,8 +9,8 @@ use anyhow::Result;
 use api::types::Direction;
 use api::types::{ForeignProgram, Position};
 
-use super::foreign;
-use super::tc::{Place, Qdisc, TcSocket};
+use crate::bpf::attach::foreign;
+use crate::bpf::attach::tc::{Place, Qdisc, TcSocket};
 use crate::kernel::Link;
 
 /// The qdisc of a device that sends at once, as those of pods do.
@@ -18,7 +18,7 @@ const NO_QUEUE: &str = "noqueue";
 
 /// The qdiscs and programs on each of these devices. A device without a finding is left out: a dump
 /// may skip one while another one goes, and one that is down has no qdisc.
-pub(super) fn list<'a>(
+pub(in crate::bpf) fn list<'a>(
     tcx: Option<&BTreeSet<u32>>,
     devices: impl Iterator<Item = &'a Link> + Clone,
 ) -> Result<BTreeMap<u32, Option<String>>> {

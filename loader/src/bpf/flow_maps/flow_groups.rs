@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use datapath_common::abi::{CACHE_GROUPS, GROUP_COUNTED, PodTuple, given_up, group_of, map};
 
-use super::nat::table;
-use super::pins::Pins;
-use super::sys::table::Table;
+use crate::bpf::flow_maps::nat::table;
+use crate::bpf::pins::Pins;
+use crate::bpf::sys::table::Table;
 
 /// Maps that hold notes of flows, and the one that counts them.
 const NOTED: [&str; 5] = [
@@ -18,20 +18,20 @@ const NOTED: [&str; 5] = [
 ];
 
 /// The groups' words.
-pub(super) struct Groups(Table<u32, u64>);
+pub(in crate::bpf) struct Groups(Table<u32, u64>);
 
 impl Groups {
     /// Those of an object.
     ///
     /// # Errors
     /// When the map is missing or cannot be examined.
-    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+    pub(in crate::bpf) fn new(ebpf: &Ebpf) -> Result<Self> {
         table(ebpf, map::CACHE_EPOCHS).map(Self)
     }
 
     /// True if loading will create all maps of notes, so that none has an entry that is not
     /// counted.
-    pub(super) fn will_be_new(pins: &Pins) -> bool {
+    pub(in crate::bpf) fn will_be_new(pins: &Pins) -> bool {
         NOTED.iter().all(|name| !pins.map(name).exists())
     }
 
@@ -40,7 +40,7 @@ impl Groups {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn count(&self) -> Result<()> {
+    pub(in crate::bpf) fn count(&self) -> Result<()> {
         let groups: Vec<u32> = (0..CACHE_GROUPS).collect();
         let words = vec![GROUP_COUNTED; groups.len()];
         let counted = self.0.put_all(&groups, &words);
@@ -53,7 +53,7 @@ impl Groups {
     ///
     /// # Errors
     /// When the kernel refuses; then there must be no note.
-    pub(super) fn give_up(&self, tuple: &PodTuple) -> Result<()> {
+    pub(in crate::bpf) fn give_up(&self, tuple: &PodTuple) -> Result<()> {
         let group = group_of(tuple);
         let word = self.0.get(&group, 0);
         let word = word.context("cannot read the map CACHE_EPOCHS")?;

@@ -10,9 +10,9 @@ use api::types::Mechanism;
 use api::types::Position;
 use aya::programs::loaded_programs;
 
-use super::attach::{directions, is_ours};
-use super::sys::query_tcx;
-use super::tc::{Place, Qdisc, TcSocket};
+use crate::bpf::attach::tc::{Filter, Place, Qdisc, TcSocket};
+use crate::bpf::attach::{directions, is_ours};
+use crate::bpf::sys::{TcxProgram, query_tcx};
 use crate::kernel::Link;
 
 /// A program on a device, whoever put it there.
@@ -81,7 +81,7 @@ enum Entry {
 
 /// Foreign programs on both directions of the devices. `tcx` are our links, where the kernel has
 /// any.
-pub(super) fn list<'a>(
+pub(in crate::bpf) fn list<'a>(
     socket: &TcSocket,
     qdiscs: &[Qdisc],
     tcx: Option<&BTreeSet<u32>>,
@@ -123,7 +123,7 @@ fn tcx_entries(
                 .0
         }
     };
-    let entry = |program: super::sys::TcxProgram| {
+    let entry = |program: TcxProgram| {
         if links.contains(&program.link) {
             return Entry::Ours;
         }
@@ -144,7 +144,7 @@ fn tcx_entries(
 
 fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Result<Vec<Entry>> {
     let filters = socket.filters(device.ifindex, direction)?;
-    let entry = |filter: super::tc::Filter| {
+    let entry = |filter: Filter| {
         if is_ours(&filter, direction).is_some() {
             return Entry::Ours;
         }

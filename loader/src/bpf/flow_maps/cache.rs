@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use datapath_common::abi::{CacheControl, map};
 
-use super::nat::table;
-use super::sys::table::Table;
+use crate::bpf::flow_maps::nat::table;
+use crate::bpf::sys::table::Table;
 
 /// The next generation. A number that an earlier agent has left in the map comes back by chance only.
 static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
@@ -19,14 +19,14 @@ static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
 });
 
 /// The switch that makes all entries worthless at once.
-pub(super) struct Cache(Table<u32, CacheControl>);
+pub(in crate::bpf) struct Cache(Table<u32, CacheControl>);
 
 impl Cache {
     /// That of an object.
     ///
     /// # Errors
     /// When its map is missing or cannot be examined.
-    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+    pub(in crate::bpf) fn new(ebpf: &Ebpf) -> Result<Self> {
         table(ebpf, map::CACHE_CONTROL).map(Self)
     }
 
@@ -35,7 +35,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn invalidate(&self) -> Result<()> {
+    pub(in crate::bpf) fn invalidate(&self) -> Result<()> {
         let generation = NEXT.fetch_add(1, Ordering::Relaxed);
         self.0
             .put(&0, &CacheControl { generation }, 0)

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::BpfOptions;
-use super::attach::{directions, is_ours, remove, remove_unused_qdisc};
-use super::pins::Pins;
-use super::tc::TcSocket;
+use crate::bpf::BpfOptions;
+use crate::bpf::attach::tc::TcSocket;
+use crate::bpf::attach::{directions, is_ours, remove, remove_unused_qdisc};
+use crate::bpf::pins::Pins;
 use crate::constants;
 
 /// The objects that a clean-up removed.

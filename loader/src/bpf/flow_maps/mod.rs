@@ -1,0 +1,8 @@
+//! The maps of flows: translated ones, those from outside, those of the stack, their groups and the
+//! flow cache.
+
+pub(in crate::bpf) mod cache;
+pub(in crate::bpf) mod flow_groups;
+pub(in crate::bpf) mod nat;
+pub(in crate::bpf) mod notes;
+pub(in crate::bpf) mod stack_flows;
