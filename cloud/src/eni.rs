@@ -35,6 +35,8 @@ pub struct Eni {
     pub groups: BTreeSet<GroupId>,
     /// Its tags.
     pub tags: Tags,
+    /// EC2 still makes it: calls that name it are refused.
+    pub is_pending: bool,
     /// Its attachment.
     pub attachment: Option<Attachment>,
 }

@@ -30,6 +30,7 @@ pub(crate) fn eni(id: &str) -> Eni {
         blocks: BTreeSet::new(),
         groups: BTreeSet::from(["sg-1".into()]),
         tags: Tags::new(),
+        is_pending: false,
         attachment: None,
     }
 }

@@ -72,7 +72,7 @@ pub struct Settings {
     pub lag_by_id: Span,
     /// The age of what filtered listings see.
     pub lag_listing: Span,
-    /// The time for which mutations do not know an interface that was created.
+    /// The time for which an interface that was created is `pending`, and mutations do not know it.
     pub unknown: Span,
     /// Interfaces of the region.
     pub interface_quota: usize,

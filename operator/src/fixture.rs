@@ -19,6 +19,7 @@ pub(crate) fn eni(id: &str, tags: Tags) -> Eni {
         blocks: BTreeSet::new(),
         groups: BTreeSet::from(["sg-1".into()]),
         tags,
+        is_pending: false,
         attachment: None,
     }
 }

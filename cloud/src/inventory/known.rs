@@ -157,10 +157,12 @@ impl Known {
         self.by_id_at
     }
 
-    /// Reports if the ENI is on its way to or from its instance.
+    /// Reports if EC2 still makes the ENI, or if it is on its way to or from its instance.
     pub(super) fn is_moving(&self) -> bool {
-        let attachment = self.shown.attachment.as_ref();
-        attachment.is_some_and(|it| it.state != AttachState::Attached)
+        match &self.shown.attachment {
+            Some(attachment) => attachment.state != AttachState::Attached,
+            None => self.shown.is_pending,
+        }
     }
 
     /// The beginning of the last read that showed the ENI.

@@ -17,6 +17,8 @@ pub(super) enum Plan {
     Nothing,
     /// This is to be done.
     Step(Step),
+    /// A read shows soon when to go on.
+    Waits,
     /// Something is missing and cannot be had now.
     Stuck(Condition),
 }

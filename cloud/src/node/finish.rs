@@ -5,11 +5,15 @@ use super::share::Share;
 use super::view::View;
 use super::{Condition, Reason, Step};
 
-/// A loose ENI is attached if the node still wants it, or else deleted.
+/// A loose ENI is attached if the node still wants it, or else deleted. EC2 refuses both before it
+/// has made the ENI, which reads by id show.
 pub(super) fn loose(view: &View<'_>) -> Plan {
     let Some(eni) = view.loose.first() else {
         return Plan::Nothing;
     };
+    if eni.is_pending {
+        return Plan::Waits;
+    }
     match view.free_index().filter(|_| deficit::wants(view, eni)) {
         Some(index) => Plan::Step(Step::Attach {
             eni: eni.id.clone(),
@@ -48,7 +52,7 @@ pub(super) fn groups(view: &View<'_>) -> Plan {
     let mut stuck = Plan::Nothing;
     for share in &view.shares.all {
         match groups_of(view, share) {
-            Plan::Nothing => {}
+            Plan::Nothing | Plan::Waits => {}
             Plan::Step(step) => return Plan::Step(step),
             Plan::Stuck(condition) => stuck = Plan::Stuck(condition),
         }

@@ -223,6 +223,7 @@ fn plan(view: &View<'_>) -> Next {
 fn take(view: &View<'_>, plan: Plan, next: &mut Next) -> bool {
     match plan {
         Plan::Nothing => false,
+        Plan::Waits => true,
         Plan::Stuck(condition) => {
             next.conditions.push(condition);
             false

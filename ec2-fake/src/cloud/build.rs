@@ -182,7 +182,6 @@ impl Cloud {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
-        eni.known_from = self.now;
         eni.attachment = Some(Attachment {
             id: self.new_id("eni-attach"),
             instance: spec.id.clone(),
@@ -222,8 +221,8 @@ impl Cloud {
             tags: world::Tags::new(),
             source_dest_check: true,
             requester_managed: false,
+            is_pending: false,
             attachment: None,
-            known_from: self.now,
         })
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use jiff::SignedDuration;
 
+use super::due::Due;
 use super::{Cloud, Past};
 use crate::answer::Answer;
 use crate::call::Create;
@@ -45,9 +46,12 @@ impl Cloud {
         kind.clone_into(&mut eni.kind);
         eni.description.clone_from(&create.description);
         eni.tags.clone_from(&create.tags);
-        let unknown = self.settings.unknown.draw(&mut self.random);
-        eni.known_from = self.now.checked_add(unknown).unwrap_or(self.now);
         let id = eni.id.clone();
+        let pending = self.settings.unknown.draw(&mut self.random);
+        if pending.is_positive() {
+            eni.is_pending = true;
+            self.schedule(pending, Due::Made(id.clone()));
+        }
         let past = Past::new(self.now, eni);
         let answer = past.latest().map(Arc::clone);
         self.enis.insert(id.clone(), past);

@@ -32,8 +32,8 @@ impl Cloud {
         let seen = self.now.checked_sub(age).unwrap_or(self.now);
         let mut items = self.items(describe.what, seen);
         if by_id {
-            let now = self.now;
-            items.retain(|item| !matches!(item, Item::Interface(eni) if eni.known_from > now));
+            let is_pending = |id: &str| self.interface(id).is_some_and(|eni| eni.is_pending);
+            items.retain(|item| !matches!(item, Item::Interface(eni) if is_pending(&eni.id)));
             items = chosen(items, describe)?;
         } else if describe.what == What::GroupsForVpc {
             let vpc = describe.ids.first().map_or("", String::as_str);

@@ -12,6 +12,8 @@ pub(super) enum Due {
     Running(String),
     /// An instance has ended.
     Terminated(String),
+    /// An interface is there for every call.
+    Made(String),
     /// The device of an interface appears.
     Device { eni: String, attachment: String },
     /// An interface is attached.
@@ -106,6 +108,7 @@ impl Cloud {
                 }
             }
             Due::Terminated(id) => self.end(&id),
+            Due::Made(eni) => self.edit(&eni, |eni| eni.is_pending = false),
             Due::Device { eni, attachment } => self.show_device(eni, attachment),
             Due::Attached { eni, attachment } => {
                 if self.state_of(&eni, &attachment) == Some(AttachState::Attaching) {

@@ -240,7 +240,7 @@ impl Cloud {
 
     /// An interface that a mutation names.
     fn known(&self, id: &str) -> Result<&Arc<Eni>> {
-        let known = self.interface(id).filter(|eni| eni.known_from <= self.now);
+        let known = self.interface(id).filter(|eni| !eni.is_pending);
         known.ok_or_else(|| {
             Failure::new(
                 "InvalidNetworkInterfaceID.NotFound",

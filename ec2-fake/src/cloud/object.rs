@@ -42,10 +42,10 @@ pub struct Eni {
     pub source_dest_check: bool,
     /// Set when another AWS service manages the interface.
     pub requester_managed: bool,
+    /// Set while mutations and reads by id do not know the interface.
+    pub is_pending: bool,
     /// The attachment.
     pub attachment: Option<Attachment>,
-    /// The time from which mutations know the interface.
-    pub known_from: Timestamp,
 }
 
 /// An Elastic IP address of an interface.
@@ -105,7 +105,9 @@ impl Eni {
     /// The state in answers.
     #[must_use]
     pub fn status(&self) -> &'static str {
-        if self.attachment.is_some() {
+        if self.is_pending {
+            "pending"
+        } else if self.attachment.is_some() {
             "in-use"
         } else {
             "available"

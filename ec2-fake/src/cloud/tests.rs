@@ -401,6 +401,7 @@ fn reads_may_be_old_and_new_interfaces_unknown() {
     world.settings.unknown = Span::new(20_000, 20_000);
     let mut cloud = Cloud::build(&world, at(-100)).unwrap();
     let eni = create(&mut cloud, creation());
+    assert_eq!(cloud.interface(&eni).unwrap().status(), "pending");
     let attach = call_at(&mut cloud, at(19), attachment(&eni, "i-1", 1));
     assert_eq!(code(attach.outcome), "InvalidNetworkInterfaceID.NotFound");
     let listed = |cloud: &mut Cloud, now, ids: &[&str]| {
@@ -414,6 +415,7 @@ fn reads_may_be_old_and_new_interfaces_unknown() {
     let by_id = listed(&mut cloud, at(19), &[&eni]);
     assert_eq!(code(by_id), "InvalidNetworkInterfaceID.NotFound");
     assert_eq!(count(listed(&mut cloud, at(20), &[&eni])), 1);
+    assert_eq!(cloud.interface(&eni).unwrap().status(), "available");
     assert_eq!(count(listed(&mut cloud, at(29), &[])), 0);
     assert_eq!(count(listed(&mut cloud, at(30), &[])), 1);
     call_at(&mut cloud, at(31), Call::Delete(eni.clone()))

@@ -41,6 +41,7 @@ pub(crate) fn eni(shown: &NetworkInterface) -> Result<Eni, FieldError> {
             .filter_map(|it| GroupId::parse(it.group_id()?))
             .collect(),
         tags: tags(shown.tag_set()),
+        is_pending: shown.status().is_some_and(|it| it.as_str() == "pending"),
         attachment: attachment(object, shown.attachment())?,
         id,
     })

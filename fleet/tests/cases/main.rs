@@ -7,6 +7,7 @@
 
 mod bed;
 mod crash;
+mod creation;
 mod kubelet;
 mod objects;
 mod one_node;

@@ -119,6 +119,7 @@ impl Ec2 {
             blocks: BTreeSet::new(),
             groups: ["sg-1".into()].into(),
             tags: Tags::new(),
+            is_pending: false,
             attachment: None,
         }
     }

@@ -36,6 +36,7 @@ pub(super) fn created() -> Eni {
             .into(),
         groups: ["sg-1".into()].into(),
         tags: Tags::from([("ipam.towpath.dev/cluster".to_owned(), "blue".to_owned())]),
+        is_pending: true,
         attachment: None,
     }
 }
@@ -73,6 +74,7 @@ pub(super) fn attached() -> Eni {
             .into(),
         groups: ["sg-1".into(), "sg-2".into()].into(),
         tags: Tags::from([("empty".to_owned(), String::new())]),
+        is_pending: false,
         attachment: Some(Attachment {
             id: "eni-attach-2".into(),
             instance: Some("i-2".into()),

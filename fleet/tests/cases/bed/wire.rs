@@ -128,6 +128,7 @@ pub(crate) fn eni(it: &ec2_fake::Eni) -> Eni {
             .map(|id| GroupId::from(id.as_str()))
             .collect(),
         tags: it.tags.clone(),
+        is_pending: it.is_pending,
         attachment: it.attachment.as_ref().map(|at| Attachment {
             id: at.id.as_str().into(),
             instance: Some(at.instance.as_str().into()),
