@@ -121,6 +121,22 @@ impl Location {
         }
     }
 
+    /// A rule with its values, for messages.
+    #[must_use]
+    pub fn describe(&self, rule: Rule) -> String {
+        let ids = self.ids.iter().map(ToString::to_string);
+        let tags = self
+            .tags
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        let values: Vec<String> = match rule {
+            Rule::Ids => ids.chain(tags).collect(),
+            Rule::Tags => tags.collect(),
+            Rule::Routes | Rule::Zone => return rule.name().to_owned(),
+        };
+        format!("{} {}", rule.name(), values.join(","))
+    }
+
     /// The subnets that are eligible by one rule.
     pub fn eligible<'a>(
         &'a self,

@@ -110,8 +110,8 @@ pub enum PlaceError {
     None {
         /// The family that the subnet has to serve.
         family: Family,
-        /// The last rule that was tried.
-        rule: &'static str,
+        /// The last rule that was tried, with its values.
+        rule: String,
         /// The VPC.
         vpc: String,
         /// The zone.
@@ -167,7 +167,7 @@ impl<'a> Places<'a> {
         if full.is_empty() {
             return Err(PlaceError::None {
                 family,
-                rule: last.name(),
+                rule: location.describe(last),
                 vpc: location.vpc.to_string(),
                 zone: location.zone.clone(),
             });

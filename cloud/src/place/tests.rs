@@ -153,6 +153,12 @@ fn no_place_is_named() {
         none.to_string(),
         "no subnet of IPv4 matches the node's VPC and zone in VPC vpc-1 and zone a"
     );
+    let mut named = location();
+    named.ids = ["subnet-9".into()].into();
+    named.tags = [("tier".to_owned(), "pods".to_owned())].into();
+    let none = Places::find(&named, &subnets(&[]), &free, (Family::V4, NOW)).unwrap_err();
+    let expected = "no subnet of IPv4 matches subnet-ids subnet-9,tier=pods in VPC vpc-1";
+    assert!(none.to_string().starts_with(expected), "{none}");
     let all = subnets(&[subnet("own", 1), subnet("same", 0)]);
     let full = Places::find(&node, &all, &free, (Family::V4, NOW)).unwrap_err();
     assert!(

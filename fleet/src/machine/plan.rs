@@ -2,7 +2,7 @@
 
 use cloud::budget::Entry;
 use cloud::inventory::Scope;
-use cloud::node::{Next, Progress, World, next};
+use cloud::node::{Condition, Next, Progress, World, next};
 use cloud::{EniId, InstanceId};
 use ipam::Time;
 use kubernetes::operation::allocated::Compat;
@@ -104,7 +104,7 @@ impl Fleet {
         let (plan, obstacles, again) = match self.readiness(member) {
             Ready::Read(_) | Ready::Unclear => {
                 let plan = self.next_of(name, at);
-                let obstacles = plan.conditions.iter().map(Obstacle::from);
+                let obstacles = plan.conditions.iter().map(|it| self.obstacle(member, it));
                 let obstacles = obstacles.chain(self.bad_pools(member)).collect();
                 let again = plan.at().filter(|it| *it > at.now);
                 if let Some(scope) = &plan.read {
@@ -136,6 +136,16 @@ impl Fleet {
             member.obstacles = obstacles;
         }
         (plan, again)
+    }
+
+    /// A condition of a plan as an obstacle. The read of an instance type says why it has no limits.
+    fn obstacle(&self, member: &Member, condition: &Condition) -> Obstacle {
+        let kind = member.node.instance_type.as_deref();
+        let fault = kind.and_then(|it| self.topology.type_fault(it));
+        match fault.filter(|_| condition.reason == cloud::node::Reason::UnknownType) {
+            Some(fault) => Obstacle::new(Reason::UnknownType, fault),
+            None => Obstacle::from(condition),
+        }
     }
 
     /// Judges the state before a plan of the node.

@@ -105,10 +105,6 @@ fn scenario(bed: &mut Bed, name: &str, what: &str) {
 fn every_work_hit_by_every_fault_heals() {
     for (seed, (name, count)) in (0..seeds()).flat_map(|seed| WORKS.map(|it| (seed, it))) {
         for (skip, fault, kills) in cases(count) {
-            let is_write = matches!(name, "status" | "spec");
-            if is_write && matches!(fault, Fault::Late(_) | Fault::Twice) {
-                continue;
-            }
             let mut bed = bed(seed * 10 + u64::from(skip));
             bed.planned = Some(Planned {
                 what: name,

@@ -292,10 +292,6 @@ fn every_step_of_a_release_hit_by_every_fault_heals() {
     for (what, count) in works {
         for skip in 0..count {
             for fault in Fault::ALL {
-                let is_late = matches!(fault, Fault::Late(_) | Fault::Twice);
-                if what == "status" && is_late {
-                    continue;
-                }
                 for kills in [false, true] {
                     release_with(Planned {
                         what,

@@ -85,11 +85,7 @@ impl Bed {
                 self.carry_out_quietly(&work.task);
                 self.carry_out_quietly(&work.task);
             }
-            Fault::Late(after) => {
-                if let Task::Call(step) = &work.task {
-                    self.late.push((self.now.after(after), wire::call(step)));
-                }
-            }
+            Fault::Late(after) => self.late.push((self.now.after(after), work.task.clone())),
         }
         if planned.kills {
             self.kill();
@@ -129,12 +125,12 @@ impl Bed {
         self.answer(CALL, input);
     }
 
-    pub(super) fn let_late_calls_happen(&mut self) {
+    pub(super) fn let_late_works_happen(&mut self) {
         let now = self.now;
         let due = self.late.extract_if(.., |(at, _)| *at <= now);
         let due: Vec<_> = due.collect();
-        for (_, call) in due {
-            drop(self.call(call));
+        for (_, task) in due {
+            self.carry_out_quietly(&task);
         }
     }
 }

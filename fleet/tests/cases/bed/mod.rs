@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud::node::Outcome;
+use cloud::query::Items;
 use cloud::{Action, Failure};
 use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
 use fleet::{Event, Fleet, Input, Moment, PlainView, Settings, Standing, Task, Work, Written};
@@ -50,12 +51,16 @@ pub(crate) struct Bed {
     renewed: Time,
     /// A fault that waits for its work.
     pub(crate) planned: Option<Planned>,
-    /// Calls of which no answer comes, and which take effect later.
-    late: Vec<(Time, ec2_fake::Call)>,
+    /// Works of which no answer comes, and which take effect later.
+    late: Vec<(Time, Task)>,
     /// Works that a fault kept from being sent.
     pub(crate) unsent: Vec<Task>,
     /// Every input that is an answer comes twice.
     pub(crate) doubles: bool,
+    /// The operator's time of day is ahead by so much.
+    pub(crate) skew: SignedDuration,
+    /// Changes what EC2 answers to reads.
+    pub(crate) distort: fn(&mut Items),
 }
 
 /// A cloud of one VPC with a /16 a zone, whose reads lag a little.
@@ -114,6 +119,8 @@ impl Bed {
             late: Vec::new(),
             unsent: Vec::new(),
             doubles: false,
+            skew: SignedDuration::ZERO,
+            distort: |_| {},
         }
     }
 
@@ -123,7 +130,7 @@ impl Bed {
             "id": format!("i-{name}"), "type": kind, "subnet": subnet, "groups": ["sg-1"]
         });
         let spec = serde_json::from_value(instance).unwrap();
-        self.cloud.start(&spec, self.at().date).unwrap();
+        self.cloud.start(&spec, self.date()).unwrap();
         self.add_object(name, kind, subnet);
     }
 
@@ -155,8 +162,17 @@ impl Bed {
         self.change(name, &patch);
     }
 
+    /// The time by the operator's clocks.
     pub(crate) fn at(&self) -> Moment {
-        moment(self.now)
+        Moment {
+            now: self.now,
+            date: self.date() + self.skew,
+        }
+    }
+
+    /// The time of day of EC2.
+    fn date(&self) -> Timestamp {
+        moment(self.now).date
     }
 
     /// An operator leads from now on.
@@ -262,9 +278,9 @@ impl Bed {
 
     fn happen(&mut self) {
         let at = self.at();
-        self.cloud.advance(at.date);
+        self.cloud.advance(self.date());
         self.cloud.take_effects();
-        self.let_late_calls_happen();
+        self.let_late_works_happen();
         if !self.is_led {
             return;
         }
@@ -317,7 +333,11 @@ impl Bed {
             Task::Read(query) => {
                 let (reply, wait) = self.call(wire::describe(&query, CLUSTER));
                 let page = match reply {
-                    Some(Ok(ec2_fake::Answer::Page(page))) => Ok(wire::page(&query, page)),
+                    Some(Ok(ec2_fake::Answer::Page(page))) => {
+                        let mut page = wire::page(&query, page);
+                        (self.distort)(&mut page.items);
+                        Ok(page)
+                    }
                     Some(Ok(other)) => panic!("{other:?}"),
                     Some(Err(error)) => Err(wire::failure(Action::Describe, &error)),
                     None => Err(lost(Action::Describe)),
@@ -361,7 +381,7 @@ impl Bed {
             dry_run: false,
         };
         let caller = format!("leader-{}", self.leader);
-        let reply = self.cloud.call(self.at().date, &caller, &request);
+        let reply = self.cloud.call(self.date(), &caller, &request);
         let usual = Duration::from_millis(100);
         match reply.delivery {
             Delivery::Whole => (Some(reply.outcome), usual),
