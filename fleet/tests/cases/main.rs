@@ -18,4 +18,5 @@ mod pools;
 mod protocol;
 mod release;
 mod reports;
+mod reports_network;
 mod scale;
