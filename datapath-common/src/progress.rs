@@ -16,6 +16,10 @@ pub const RST: u8 = 1 << 3;
 /// `net/netfilter/nf_conntrack_proto_udp.c`). Only notes of `STACK` have it.
 pub const STREAM: u8 = 1 << 4;
 
+/// A segment from the outside may have ended a TCP connection: one with a FIN or RST, and a sequence number
+/// that is near the one that is awaited. Only the outside shows it.
+pub const DOUBT: u8 = 1 << 5;
+
 /// A second packet from the inside has passed of a flow without connections. Only translated flows have it.
 pub const MORE: u8 = 1 << 4;
 
@@ -33,6 +37,48 @@ pub mod tcp {
     pub const SYN_ACK: u8 = SYN | ACK;
 }
 
+/// Credibility of a segment from the outside that ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ending {
+    /// None: its sender does not know the connection.
+    Ignored = 0,
+    /// It may end the connection.
+    Doubtful = 1,
+    /// It ends the connection.
+    Believed = 2,
+}
+
+impl Ending {
+    /// How far above the awaited sequence number one may lie that is in the receiver's window.
+    const NEAR: u32 = 1 << 16;
+
+    /// By the sequence number of the segment, and the one that its receiver awaits. A receiver takes a
+    /// reset for good only at the very number (RFC 5961 section 3.2).
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(sequence: u32, awaited: u32) -> Self {
+        match sequence.wrapping_sub(awaited) {
+            0 => Self::Believed,
+            1..=Self::NEAR => Self::Doubtful,
+            _ => Self::Ignored,
+        }
+    }
+
+    /// The ending whose number a global function gave.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_register(register: u32) -> Self {
+        const BELIEVED: u32 = Ending::Believed as u32;
+        const DOUBTFUL: u32 = Ending::Doubtful as u32;
+        match register {
+            BELIEVED => Self::Believed,
+            DOUBTFUL => Self::Doubtful,
+            _ => Self::Ignored,
+        }
+    }
+}
+
 /// Progress of a flow; decides how long it may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -40,7 +86,7 @@ pub enum Phase {
     Opening,
     /// Both sides speak.
     Established,
-    /// One side of a TCP connection has ended it.
+    /// One side of a TCP connection has ended it, or the outside may have.
     Closing,
     /// Both sides of a TCP connection have ended it, or one has reset it.
     Closed,
@@ -59,22 +105,50 @@ pub const fn of_packet(protocol: u8, flags: u8) -> u8 {
     (syn * SYN) | (data * DATA) | (fin * FIN) | (rst * RST)
 }
 
-/// Progress bits that a packet from the outside adds to a flow that was opened from the inside. A
-/// SYN that acknowledges one also gets the bits of a later segment. That makes no difference to
-/// [`phase`], and such a segment then shows nothing more.
+/// True if TCP flags are of a segment that ends or resets its connection.
 #[inline(always)]
 #[must_use]
-pub const fn inbound(protocol: u8, flags: u8) -> u8 {
+pub const fn ends(flags: u8) -> bool {
+    flags & (tcp::FIN | tcp::RST) != 0
+}
+
+/// Progress bits of the outside after a packet to a flow that was opened from the inside, but for
+/// an end of the connection ([`ended`]). A SYN that acknowledges one also gets the bits of a later
+/// segment. That makes no difference to [`phase`], and such a segment then shows nothing more.
+#[inline(always)]
+#[must_use]
+pub const fn inbound(protocol: u8, flags: u8, inward: u8) -> u8 {
     let shown = of_packet(protocol, flags);
     let acknowledged = flags >> 4 & 1 & (shown & SYN);
-    shown | (acknowledged * DATA)
+    goes_on(shown, inward) | (shown & !(FIN | RST)) | (acknowledged * DATA)
+}
+
+/// Progress bits of the outside after a packet from it with these bits. A segment that goes on has
+/// not ended the connection.
+#[inline(always)]
+#[must_use]
+pub const fn goes_on(shown: u8, inward: u8) -> u8 {
+    // A shift, as in `of_packet`: the bit of a segment that neither ends nor resets.
+    let goes_on = !(shown >> 2 | shown >> 3) & 1;
+    inward & !(goes_on * DOUBT)
+}
+
+/// Progress bits of the outside after a segment that ends a connection.
+#[inline(always)]
+#[must_use]
+pub const fn ended(ending: Ending, flags: u8, inward: u8) -> u8 {
+    match ending {
+        Ending::Ignored => inward,
+        Ending::Doubtful => inward | DOUBT,
+        Ending::Believed => inward | (of_packet(protocol::TCP, flags) & (FIN | RST)),
+    }
 }
 
 /// Progress bits of both directions, out and in, after a packet from the inside.
 ///
 /// A SYN on a closed connection opens a new one on the same ports (RFC 5382 REQ-1, RFC 6191). A
-/// segment from the inside after a reset from the outside shows that the inside did not believe
-/// the reset.
+/// segment from the inside after a reset from the outside, or after what may have ended the connection,
+/// shows that the inside did not believe it.
 #[inline(always)]
 #[must_use]
 pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) {
@@ -83,8 +157,8 @@ pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) 
     if opens && matches!(phase(protocol, out, inward), Phase::Closed) {
         return (shown, 0);
     }
-    let inward = if shown & (SYN | RST) == 0 && inward & RST != 0 {
-        inward & !RST
+    let inward = if shown & (SYN | RST) == 0 {
+        inward & !(RST | DOUBT)
     } else {
         inward
     };
@@ -130,7 +204,11 @@ pub const fn phase(protocol: u8, out: u8, inward: u8) -> Phase {
     } else if either & FIN != 0 {
         Phase::Closing
     } else if both & DATA != 0 || (out & DATA != 0 && inward & SYN != 0) {
-        Phase::Established
+        if inward & DOUBT == 0 {
+            Phase::Established
+        } else {
+            Phase::Closing
+        }
     } else {
         Phase::Opening
     }
@@ -154,15 +232,26 @@ mod tests {
     enum Packet {
         Out(u8),
         In(u8),
+        Doubted(u8),
     }
-    use Packet::{In, Out};
+    use Packet::{Doubted, In, Out};
+
+    fn received(ending: Ending, flags: u8, inward: u8) -> u8 {
+        let inward = inbound(protocol::TCP, flags, inward);
+        if ends(flags) {
+            ended(ending, flags, inward)
+        } else {
+            inward
+        }
+    }
 
     fn after(packets: &[Packet]) -> Phase {
         let (mut out, mut inward) = (0, 0);
         for packet in packets {
             match packet {
                 Out(flags) => (out, inward) = outbound(protocol::TCP, *flags, out, inward),
-                In(flags) => inward |= inbound(protocol::TCP, *flags),
+                In(flags) => inward = received(Ending::Believed, *flags, inward),
+                Doubted(flags) => inward = received(Ending::Doubtful, *flags, inward),
             }
         }
         phase(protocol::TCP, out, inward)
@@ -185,8 +274,9 @@ mod tests {
             let accepts = flags & (S | ACK) == S | ACK;
             let more = if accepts { DATA } else { 0 };
             let tcp = protocol::TCP;
-            assert_eq!(inbound(tcp, flags), of_packet(tcp, flags) | more);
-            assert_eq!(inbound(protocol::UDP, flags), DATA);
+            let shown = of_packet(tcp, flags) & !(FIN | RST);
+            assert_eq!(inbound(tcp, flags, 0), shown | more);
+            assert_eq!(inbound(protocol::UDP, flags, 0), DATA);
         }
         for out in 0..16 {
             for inward in (0..16).map(|inward| inward | SYN) {
@@ -237,6 +327,37 @@ mod tests {
     }
 
     #[test]
+    fn only_the_awaited_number_ends_a_connection() {
+        let awaited = u32::MAX - 5;
+        for (ahead, expected) in [
+            (0, Ending::Believed),
+            (1, Ending::Doubtful),
+            (65_536, Ending::Doubtful),
+            (65_537, Ending::Ignored),
+            (u32::MAX, Ending::Ignored),
+        ] {
+            let ending = Ending::of(awaited.wrapping_add(ahead), awaited);
+            assert_eq!(ending, expected, "{ahead}");
+            assert_eq!(Ending::from_register(ending as u32), ending);
+        }
+    }
+
+    #[test]
+    fn what_may_have_ended_is_taken_back_by_either_side() {
+        let open = || vec![Out(S), In(S | ACK), Out(ACK), In(ACK)];
+        let with = |more: Vec<Packet>| after(&open().into_iter().chain(more).collect::<Vec<_>>());
+        for flags in [R, R | ACK, F | ACK] {
+            assert_eq!(with(vec![Doubted(flags)]), Phase::Closing);
+            assert_eq!(with(vec![Doubted(flags), Out(ACK)]), Phase::Established);
+            assert_eq!(with(vec![Doubted(flags), In(ACK)]), Phase::Established);
+            assert_eq!(with(vec![Doubted(flags), Doubted(F)]), Phase::Closing);
+            assert_eq!(with(vec![Doubted(flags), In(R)]), Phase::Closed);
+            assert_eq!(after(&[Out(S), Doubted(flags)]), Phase::Opening);
+        }
+        assert_eq!(ended(Ending::Ignored, R, SYN | DATA), SYN | DATA);
+    }
+
+    #[test]
     fn a_turn_is_what_takes_back_and_what_resets() {
         let (begun, spoken, ended) = (SYN, SYN | DATA, SYN | DATA | FIN);
         for (before, after, is_it) in [
@@ -247,6 +368,8 @@ mod tests {
             ((ended, spoken), (ended, ended), false),
             ((spoken, spoken), (spoken | RST, spoken), true),
             ((spoken, spoken), (spoken, spoken | RST), true),
+            ((spoken, spoken), (spoken, spoken | DOUBT), false),
+            ((spoken, spoken | DOUBT), (spoken, spoken), true),
             ((spoken, spoken | RST), (spoken, spoken), true),
             ((ended, ended), (begun, 0), true),
             ((DATA | FIN, 0), (SYN, 0), true),
@@ -260,7 +383,7 @@ mod tests {
         for protocol in [protocol::UDP, protocol::ICMPV6] {
             let (out, inward) = outbound(protocol, 0, 0, 0);
             assert_eq!(phase(protocol, out, inward), Phase::Opening);
-            let inward = inward | of_packet(protocol, 0);
+            let inward = inbound(protocol, 0, inward);
             assert_eq!(phase(protocol, out, inward), Phase::Established);
         }
     }

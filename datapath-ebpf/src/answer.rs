@@ -3,9 +3,10 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, AddressEntry, FlowKey};
+use datapath_common::abi::{Addr, AddressEntry, FlowKey, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::outcome::{DropReason, Verdict};
+use datapath_common::progress;
 
 use crate::cache;
 use crate::deliver::{self, Arrival};
@@ -14,7 +15,7 @@ use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
-use crate::nat::{self, Inside};
+use crate::nat::{self, Inside, ending};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
 use crate::transport::{self, Ports, Transport};
@@ -65,6 +66,7 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
         return Ok(Verdict::NotForPod);
     };
     let inside = found.inside;
+    end(packet, work, &found);
     // Two ways to the end, and no pointer that may be one or none: old verifiers (Linux 5.10) forget
     // which of them it is.
     if inside.is_host() {
@@ -90,6 +92,32 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
         outer,
     )?;
     deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
+}
+
+/// Notes what a segment says that ends its connection, if who has the connection knows it.
+#[inline(always)]
+fn end(packet: &Packet, work: Parts, found: &Found) {
+    let Answer::Packet(ports) = &found.answer else {
+        return;
+    };
+    if !progress::ends(ports.tcp_flags) {
+        return;
+    }
+    let inside = &found.inside;
+    let namespace = if inside.is_host() {
+        ending::OF_HOST
+    } else {
+        endpoint(found.inside).map_or(0, AddressEntry::namespace)
+    };
+    let tuple = PodTuple::new(
+        ports.protocol,
+        inside.pod,
+        inside.port,
+        work::copied(&work::read(work.ip()).source),
+        ports.source,
+    );
+    nat::ask(work, tuple, nat::asked_for(work), ports.tcp_flags);
+    ending::end_answered(packet, work, namespace);
 }
 
 /// True if a device is that of an ENI, by its number.

@@ -151,7 +151,7 @@ fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), 
     };
     nat::ask(work, tuple, sender, ports.tcp_flags);
     if is_tcp {
-        nat::see_inbound();
+        nat::see_inbound(packet, endpoint);
         Ok(())
     } else {
         nat::note_inbound()

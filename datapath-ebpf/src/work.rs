@@ -19,6 +19,7 @@ use crate::egress::Leaving;
 use crate::family::{Ip, Side};
 use crate::icmp_error::Inner;
 use crate::nat::Request;
+use crate::nat::host_socket::SocketTuple;
 use crate::transport::Ports;
 use crate::verdict::Code;
 
@@ -46,6 +47,8 @@ pub(crate) struct Work {
     pub(crate) told: Datagram,
     /// The key of the flow that a reply belongs to.
     pub(crate) flow: FlowKey,
+    /// The socket to look for.
+    pub(crate) socket: SocketTuple,
     /// See [`Parts::forgotten`].
     number: u32,
 }
@@ -166,6 +169,13 @@ impl Parts {
     pub(crate) fn flow(self) -> *mut FlowKey {
         // SAFETY: as for `ip`.
         unsafe { &raw mut (*self.0).flow }
+    }
+
+    /// The socket to look for.
+    #[inline(always)]
+    pub(crate) fn socket(self) -> *mut SocketTuple {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).socket }
     }
 }
 

@@ -116,6 +116,7 @@ impl Maps {
             mtu: 1500,
             pod_mac: [0; 6],
             host_mac: [2, 0, a, b, c, d],
+            namespace: None,
         });
         self.addresses.insert(pod, entry);
     }

@@ -166,6 +166,7 @@ mod tests {
             group,
             kind,
             master: None,
+            peer_namespace: None,
         }
     }
 

@@ -336,6 +336,7 @@ fn put_address(programs: &mut Programs, address: IpAddr, entry: Address) -> Resu
             mtu: u32::try_from(pod.mtu)?,
             pod_mac: pod.mac,
             host_mac: pod.host_mac,
+            namespace: None,
         }),
     };
     programs.put_address(address, entry)

@@ -28,6 +28,7 @@ pub(super) enum Helper {
     Lock,
     Unlock,
     TcpSocket,
+    TcpConnection,
     ChecksumUpdate,
     Jiffies,
     Redirect,
@@ -36,7 +37,7 @@ pub(super) enum Helper {
 }
 
 /// All of them, by number.
-const HELPERS: [(i32, Helper, &str); 19] = [
+const HELPERS: [(i32, Helper, &str); 20] = [
     (1, Helper::MapLookup, "map_lookup_elem"),
     (2, Helper::MapUpdate, "map_update_elem"),
     (3, Helper::MapDelete, "map_delete_elem"),
@@ -52,6 +53,7 @@ const HELPERS: [(i32, Helper, &str); 19] = [
     (86, Helper::ReleaseSocket, "sk_release"),
     (93, Helper::Lock, "spin_lock"),
     (94, Helper::Unlock, "spin_unlock"),
+    (96, Helper::TcpConnection, "tcp_sock"),
     (99, Helper::TcpSocket, "skc_lookup_tcp"),
     (118, Helper::Jiffies, "jiffies64"),
     (152, Helper::RedirectNeighbour, "redirect_neigh"),
@@ -142,6 +144,7 @@ pub(super) fn call(
             memory.bytes(second, usize::try_from(third)?)?;
             return Ok(0);
         }
+        Helper::TcpConnection => bail!("there was no socket to look into"),
         Helper::ReleaseSocket => bail!("there was no socket to release"),
         Helper::RedirectNeighbour => {
             memory.bytes(second, usize::try_from(third)?)?;

@@ -85,6 +85,7 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
                 mtu: like.mtu(),
                 pod_mac: *like.pod_mac(),
                 host_mac: other_mac(rest, number),
+                namespace: None,
             });
             addresses.insert(Addr::from(address), entry, 0)?;
             // Writing to a string cannot fail.

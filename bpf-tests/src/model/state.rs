@@ -25,6 +25,8 @@ pub mod shown {
     pub const STREAM: u8 = 16;
     /// A second packet from the inside, in a translated flow without connections.
     pub const MORE: u8 = 16;
+    /// A segment of the outside may have ended the connection.
+    pub const DOUBT: u8 = 32;
 }
 
 /// A flow as the outside sees it.
@@ -111,7 +113,7 @@ impl Noted {
         }
         self.out |= shown;
         if shown & shown::RST == 0 {
-            self.inward &= !shown::RST;
+            self.inward &= !(shown::RST | shown::DOUBT);
         }
     }
 }
@@ -188,7 +190,7 @@ impl Flow {
             return;
         }
         if bits & (shown::SYN | shown::RST) == 0 {
-            self.inward &= !shown::RST;
+            self.inward &= !(shown::RST | shown::DOUBT);
         }
         self.out |= bits;
     }
@@ -223,7 +225,7 @@ impl State {
     /// The flow of a packet of the outside, which passes.
     pub fn comes_in(&mut self, outside: &Outside, flags: u8) -> Option<Flow> {
         let flow = self.flows.get_mut(outside).filter(|flow| !flow.dead)?;
-        flow.inward |= of_packet(outside.protocol, flags);
+        flow.inward = comes(of_packet(outside.protocol, flags), flow.inward);
         if outside.protocol == TCP && flags & SYN != 0 && flags & ACK != 0 {
             flow.inward |= shown::DATA;
         }
@@ -417,9 +419,19 @@ impl State {
     pub fn sees_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) {
         let found = self.inbound.get_mut(&inside);
         if let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) {
-            flow.inward |= shown;
+            flow.inward = comes(shown, flow.inward);
         }
     }
+}
+
+/// What the outside has shown after a packet. No pod here has a socket that could say whether a segment really
+/// ends its connection.
+fn comes(shown: u8, inward: u8) -> u8 {
+    let ends = shown::FIN | shown::RST;
+    if shown & ends == 0 {
+        return inward & !shown::DOUBT | shown;
+    }
+    inward | shown & !ends | shown::DOUBT
 }
 
 /// A flow to be opened.

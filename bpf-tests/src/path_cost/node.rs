@@ -111,6 +111,7 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
             mtu: MTU,
             pod_mac,
             host_mac,
+            namespace: None,
         })
     };
     for net in &NETS {

@@ -230,6 +230,7 @@ pub fn endpoint(
         mtu: u32::try_from(mtu).expect("an MTU"),
         pod_mac,
         host_mac: device.mac,
+        namespace: None,
     })
 }
 

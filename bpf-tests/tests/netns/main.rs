@@ -51,6 +51,7 @@ mod managers;
 mod masq;
 mod masq_address;
 mod masq_agent_file;
+mod masq_blind;
 mod masq_errors;
 mod masq_fragments;
 mod masq_host;

@@ -63,5 +63,6 @@ pub(crate) fn endpoint() -> AddressEntry {
         mtu: MTU,
         pod_mac: POD_MAC,
         host_mac: VETH_MAC,
+        namespace: None,
     })
 }

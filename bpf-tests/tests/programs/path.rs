@@ -116,6 +116,7 @@ fn shape_a(programs: &mut Programs) {
             mtu: u32::try_from(ENI_MTU).unwrap(),
             pod_mac: POD_A,
             host_mac: VETH_A.mac,
+            namespace: None,
         });
         programs.put_address(address, entry).unwrap();
     }

@@ -654,6 +654,7 @@ fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
                 mtu: u32::try_from(ENI_MTU).unwrap(),
                 pod_mac: POD_A,
                 host_mac: VETH_A.mac,
+                namespace: None,
             });
             programs.put_address(net.a, skips).unwrap();
             let answer = to_a(&net, net.outside, UDP).ports(53, 50_500);

@@ -26,18 +26,12 @@ fn open(driver: &Driver, tuple: Tuple) -> bool {
     driver.reply(tuple, Kind::SynAck)
 }
 
-/// A connection of a question and an answer, closed by the outside first.
+/// A connection of a question and an answer, which the pod resets.
 fn whole(driver: &Driver, tuple: Tuple) -> bool {
     if !open(driver, tuple) {
         return false;
     }
-    for (is_pods, kind) in [
-        (false, Kind::Ack),
-        (true, Kind::Ack),
-        (false, Kind::Fin),
-        (true, Kind::Fin),
-        (false, Kind::Ack),
-    ] {
+    for (is_pods, kind) in [(false, Kind::Ack), (true, Kind::Ack), (true, Kind::Rst)] {
         let passed = if is_pods {
             driver.reply(tuple, kind)
         } else {

@@ -36,6 +36,7 @@ fn endpoint(ifindex: u32) -> AddressEntry {
         mtu: MTU,
         pod_mac: POD_MAC,
         host_mac: mac(ifindex),
+        namespace: None,
     })
 }
 

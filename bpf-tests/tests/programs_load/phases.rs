@@ -42,21 +42,35 @@ const fn closed(remote_port: u16, packets: &'static [Way]) -> Case {
 }
 
 /// Flows that pods open: the design's lifetimes, which are those of RFC 5382 REQ-5, RFC 4787 REQ-5
-/// and RFC 5508 REQ-2.
+/// and RFC 5508 REQ-2. No pod has a socket by which the outside has really ended a connection.
 pub(crate) const OUTBOUND: &[Case] = &[
     case(240, 443, &[Out(Syn)]),
     case(240, 443, &[Out(Syn), In(SynAck)]),
     case(7440, 443, &[Out(Syn), In(SynAck), Out(Ack)]),
     case(240, 443, &[Out(Syn), In(SynAck), Out(Ack), Out(Fin)]),
     case(240, 443, &[Out(Syn), In(SynAck), Out(Ack), In(Fin)]),
-    closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin)]),
+    case(
+        240,
+        443,
+        &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin)],
+    ),
+    case(240, 443, &[Out(Syn), In(SynAck), Out(Ack), In(Rst)]),
+    case(
+        7440,
+        443,
+        &[Out(Syn), In(SynAck), Out(Ack), In(Rst), In(Ack)],
+    ),
+    case(
+        7440,
+        443,
+        &[Out(Syn), In(SynAck), Out(Ack), In(Fin), Out(Ack)],
+    ),
     closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Rst)]),
-    closed(443, &[Out(Syn), In(SynAck), Out(Ack), In(Rst)]),
     // A new connection on the same ports.
     case(
         240,
         443,
-        &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin), Out(Syn)],
+        &[Out(Syn), In(SynAck), Out(Ack), Out(Rst), Out(Syn)],
     ),
     case(30, 53, &[Out(Udp)]),
     case(30, 8080, &[Out(Udp), Out(Udp)]),

@@ -23,12 +23,11 @@ const IDLE: u32 = 1000;
 /// long form takes minutes.
 const SILENT: u64 = 3600;
 
-/// A connection from its first to its last segment.
+/// A connection from its first segment to the reset of the pod.
 fn short(driver: &Driver, tuple: Tuple) {
     let port = driver.must_send(tuple, Kind::Syn);
     let passed = driver.answer(tuple, port, Kind::SynAck)
-        && driver.send(tuple, Kind::Fin) == Sent::Translated(port)
-        && driver.answer(tuple, port, Kind::Fin);
+        && driver.send(tuple, Kind::Rst) == Sent::Translated(port);
     assert!(passed, "{tuple:?}");
 }
 

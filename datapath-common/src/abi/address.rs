@@ -81,6 +81,8 @@ pub struct AddressEntry {
     mtu: u32,
     pod_mac: [u8; 6],
     host_mac: [u8; 6],
+    /// One more than the number that the host's namespace has for the endpoint's; 0 if it has none.
+    namespace: u32,
 }
 
 /// Entry of one endpoint's address as the agent publishes it; see [`AddressEntry::endpoint`].
@@ -102,6 +104,8 @@ pub struct EndpointAddress {
     pub pod_mac: [u8; 6],
     /// MAC of the host-side device.
     pub host_mac: [u8; 6],
+    /// The number that the host's namespace has for that of the pod's interface (`IFLA_LINK_NETNSID`).
+    pub namespace: Option<u32>,
 }
 
 impl AddressEntry {
@@ -128,6 +132,10 @@ impl AddressEntry {
             mtu: of.mtu,
             pod_mac: of.pod_mac,
             host_mac: of.host_mac,
+            namespace: match of.namespace {
+                Some(number) => number.wrapping_add(1),
+                None => 0,
+            },
         }
     }
 
@@ -144,6 +152,7 @@ impl AddressEntry {
             mtu: 0,
             pod_mac: [0; 6],
             host_mac: [0; 6],
+            namespace: 0,
         }
     }
 
@@ -252,5 +261,12 @@ impl AddressEntry {
     #[must_use]
     pub const fn host_mac(&self) -> &[u8; 6] {
         &self.host_mac
+    }
+
+    /// One more than the number that the host's namespace has for the endpoint's; 0 if it has none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn namespace(&self) -> u32 {
+        self.namespace
     }
 }

@@ -39,7 +39,7 @@ pub use share::ShareKey;
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Names of the maps in the ELF object and below the pin folder.
 pub mod map {

@@ -68,6 +68,8 @@ impl Tcp {
     pub const MIN_LENGTH: usize = 20;
     /// Where the checksum lies.
     pub const CHECKSUM: usize = 16;
+    /// Where the sequence number lies.
+    pub const SEQUENCE: usize = 4;
 }
 
 /// The ports with which headers of TCP, UDP and SCTP begin, as they lie in

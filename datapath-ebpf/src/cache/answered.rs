@@ -5,6 +5,7 @@ use datapath_common::abi::{FlowKey, PodTuple, group_of};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::Verdict;
+use datapath_common::progress::tcp;
 
 use super::entry::edit;
 use super::keep::{self, Pending, Target, Translation};
@@ -30,6 +31,9 @@ fn make() -> Option<()> {
     let &Pending {
         largest, tcp_flags, ..
     } = work::read(work.pending());
+    if tcp_flags & tcp::FIN != 0 {
+        return None;
+    }
     let (source, destination) = entry.unchecked_ends()?;
     let address = maps::address(&destination).filter(|entry| entry.is_translation())?;
     let eni = address.eni();

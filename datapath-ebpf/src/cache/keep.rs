@@ -174,6 +174,13 @@ pub(crate) fn translates(work: Parts, eni: u8) {
     unsafe { (*work.pending()).eni = eni };
 }
 
+/// Notes that a packet's FIN ends nothing, so that the program also handles the next packet.
+#[inline(always)]
+pub(crate) fn shows_no_end(work: Parts) {
+    // SAFETY: as in `forget`.
+    unsafe { (*work.pending()).tcp_flags &= !tcp::FIN };
+}
+
 /// The entry of the current packet.
 #[inline(always)]
 pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {

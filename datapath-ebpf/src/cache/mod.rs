@@ -37,7 +37,7 @@ use datapath_common::abi::{CacheControl, DEFAULT_CACHE, cache_slot};
 use entry::Entry;
 
 pub(crate) use hit::{Answer, serve};
-pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays, translates};
+pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, shows_no_end, stays, translates};
 
 /// Entries for each CPU: a power of two, or 0 for none.
 #[unsafe(no_mangle)]

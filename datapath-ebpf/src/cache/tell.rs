@@ -31,7 +31,10 @@ extern "C" fn cache_tell(slot: u32, tcp_flags: u32, is_from_outside: u32) -> u32
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
     let tcp_flags = tcp_flags as u8;
+    // Of what ends a connection from the outside, the sequence number is to be looked at.
+    let is_doubtful = tcp_flags & tcp::FIN != 0 && is_from_outside != 0;
     let is_told = tcp_flags & tcp::SYN == 0
+        && !is_doubtful
         && (fault::has(Fault::NotTold) || tell(entry, tcp_flags, is_from_outside).is_some());
     if is_told {
         entry.watched &= !tcp_flags;

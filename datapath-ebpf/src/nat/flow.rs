@@ -5,7 +5,7 @@ use core::ptr;
 use datapath_common::abi::{Flow, FlowKey, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::ports::keeps_port;
-use datapath_common::progress;
+use datapath_common::progress::{self, Ending};
 
 use super::lock::{lock, unlock};
 use super::moved;
@@ -115,8 +115,21 @@ pub(crate) fn answered(
 ) -> Option<Inside> {
     let flow = FLOWS.find(key)?;
     found(&tuple_of(flow, key));
-    let after = |out, inward| (out, inward | progress::inbound(key.protocol, tcp_flags));
+    let after = |out, inward| (out, progress::inbound(key.protocol, tcp_flags, inward));
     refresh(flow, key, after).then(|| inside(flow))
+}
+
+/// Updates a flow by a segment from the outside that ends its connection.
+#[inline(always)]
+pub(super) fn end(key: &FlowKey, ending: Ending, tcp_flags: u8) {
+    let after = |out, inward| (out, progress::ended(ending, tcp_flags, inward));
+    if let Some(flow) = FLOWS.find(key)
+        && refresh(flow, key, after)
+        && ending == Ending::Doubtful
+    {
+        // The next segment takes it back, so that the program has to see it.
+        cache::epoch::advance(&tuple_of(flow, key));
+    }
 }
 
 /// Updates the flow of a tuple, with this key, by the progress of a segment; returns true if it is
@@ -125,7 +138,7 @@ pub(crate) fn answered(
 pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -> bool {
     let after = |out, inward| match from {
         Side::Pod => progress::outbound(key.protocol, tcp_flags, out, inward),
-        Side::Outside => (out, inward | progress::inbound(key.protocol, tcp_flags)),
+        Side::Outside => (out, progress::inbound(key.protocol, tcp_flags, inward)),
     };
     FLOWS
         .find(key)

@@ -6,11 +6,19 @@ use datapath_common::abi::{Addr, FlowKey};
 use datapath_common::headers::{self, protocol};
 
 /// `BPF_F_CURRENT_NETNS` of `include/uapi/linux/bpf.h`.
-const CURRENT_NETNS: u64 = u64::MAX;
+pub(super) const CURRENT_NETNS: u64 = u64::MAX;
 
 /// `struct bpf_sock_tuple` of `include/uapi/linux/bpf.h`, as words: source and destination address,
 /// then both ports.
-pub(super) type SocketTuple = [u32; 9];
+pub(crate) type SocketTuple = [u32; 9];
+
+/// Both ends of what a socket receives; ports as they lie in a packet.
+pub(super) struct Ends {
+    pub(super) remote: Addr,
+    pub(super) remote_port: u16,
+    pub(super) own: Addr,
+    pub(super) own_port: u16,
+}
 
 /// True if a socket of this namespace would get the answers of a flow: a listening, connected or
 /// `TIME_WAIT` one of TCP, or one of UDP. `tuple` is memory to work in.
@@ -24,7 +32,13 @@ pub(super) fn has(
     if key.protocol != protocol::TCP && key.protocol != protocol::UDP {
         return false;
     }
-    let size = write(key, address, tuple);
+    let ends = Ends {
+        remote: key.remote,
+        remote_port: key.remote_port,
+        own: address,
+        own_port: key.port,
+    };
+    let size = write(&ends, tuple);
     let tuple = tuple.as_mut_ptr().cast();
     let skb = skb.cast();
     // SAFETY: the helpers read `size` bytes of the tuple, which has more; `skb` is the program's
@@ -43,12 +57,12 @@ pub(super) fn has(
     true
 }
 
-/// Writes the addresses and ports of an answer. Gives how many bytes of them the family has.
+/// Writes the addresses and ports of what a socket receives. Gives how many bytes of them the family has.
 #[inline(always)]
-fn write(key: &FlowKey, address: Addr, tuple: &mut SocketTuple) -> u32 {
-    let (source, destination) = (key.remote.words(), address.words());
-    let ports = headers::word([key.remote_port, key.port]);
-    if key.remote.is_v4() {
+pub(super) fn write(ends: &Ends, tuple: &mut SocketTuple) -> u32 {
+    let (source, destination) = (ends.remote.words(), ends.own.words());
+    let ports = headers::word([ends.remote_port, ends.own_port]);
+    if ends.remote.is_v4() {
         let [_, _, _, source] = source;
         let [_, _, _, destination] = destination;
         [tuple[0], tuple[1], tuple[2]] = [source, destination, ports];

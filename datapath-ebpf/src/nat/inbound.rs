@@ -4,7 +4,7 @@ use datapath_common::abi::{Note, PodTuple};
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
-use datapath_common::progress;
+use datapath_common::progress::{self, Ending};
 
 use super::note::{self, Side};
 use super::tables::{Refusal, Table as _};
@@ -22,16 +22,32 @@ pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
 }
 
 /// A segment from the outside, if it is one of an endpoint's inbound flow: keeps that alive, and
-/// notes what it shows. Nothing is noted of what comes from where masquerade does not go by now: the pod's
+/// notes what it shows. `ending` says what it is worth if it ends the connection. Nothing is noted of what comes from where masquerade does not go by now: the pod's
 /// answers need no note, and the flow cache serves such segments without a look at any.
 #[inline(always)]
-pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
-    if let Some(found) = noted::find(&INBOUND, tuple)
-        && egress::is_translated(tuple.remote)
-    {
-        let shown = progress::of_packet(protocol::TCP, tcp_flags) & !progress::SYN;
-        note::refresh(found, tuple, endpoint, (Side::Outside, shown));
+pub(super) fn seen(
+    tuple: &PodTuple,
+    endpoint: u32,
+    tcp_flags: u8,
+    ending: impl FnOnce() -> Ending,
+) {
+    let Some(found) = noted::find(&INBOUND, tuple) else {
+        return;
+    };
+    if !egress::is_translated(tuple.remote) {
+        return;
     }
+    let shown = progress::of_packet(protocol::TCP, tcp_flags) & !progress::SYN;
+    let shown = if progress::ends(tcp_flags) {
+        match ending() {
+            Ending::Ignored => return,
+            Ending::Doubtful => shown & !(progress::FIN | progress::RST) | progress::DOUBT,
+            Ending::Believed => shown,
+        }
+    } else {
+        shown
+    };
+    note::refresh(found, tuple, endpoint, (Side::Outside, shown));
 }
 
 /// True if an endpoint has an inbound flow; leaves it as it is.

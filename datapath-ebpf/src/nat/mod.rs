@@ -8,9 +8,10 @@
 mod allocate;
 mod blocks;
 pub(crate) mod claim;
+pub(crate) mod ending;
 mod fill;
 mod flow;
-mod host_socket;
+pub(crate) mod host_socket;
 pub(crate) mod inbound;
 mod lock;
 mod moved;

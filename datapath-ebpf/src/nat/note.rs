@@ -139,11 +139,13 @@ pub(super) fn refresh(
         let out = ptr::read_volatile(&raw const (*found).progress_out);
         let inward = ptr::read_volatile(&raw const (*found).progress_in);
         let (out_after, inward_after) = match side {
-            Side::Outside => (out, inward | shown),
+            Side::Outside => (out, progress::goes_on(shown, inward) | shown),
             // The pod's SYN restarts the progress.
             Side::Pod if shown & progress::SYN != 0 => (shown, 0),
-            // A pod that goes on has not believed the reset.
-            Side::Pod if shown & progress::RST == 0 => (out | shown, inward & !progress::RST),
+            // A pod that goes on has not believed the reset, or what may have ended the connection.
+            Side::Pod if shown & progress::RST == 0 => {
+                (out | shown, inward & !(progress::RST | progress::DOUBT))
+            }
             Side::Pod => (out | shown, inward),
         };
         if out_after != out {

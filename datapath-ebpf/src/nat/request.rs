@@ -2,12 +2,12 @@
 //! query is stored in the scratch space ([`ask`]).
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::abi::{Addr, PodTuple};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple};
 use datapath_common::outcome::DropReason;
 
 use super::allocate::{First, first, settle};
 use super::search::search;
-use super::{Came, Mapping, Sender, Side, flow, inbound, stack};
+use super::{Came, Mapping, Sender, Side, ending, flow, inbound, stack};
 use crate::family::Ip;
 use crate::packet::Packet;
 use crate::transport::Ports;
@@ -109,8 +109,8 @@ pub(crate) fn note_inbound() -> Result<(), DropReason> {
 
 /// Notes what a segment from the outside shows of an endpoint's inbound flow, if it is one of its.
 #[inline(always)]
-pub(crate) fn see_inbound() {
-    let _done = nat_inbound_seen();
+pub(crate) fn see_inbound(packet: &Packet, endpoint: &AddressEntry) {
+    let _done = nat_inbound_seen(packet.skb(), endpoint.namespace());
 }
 
 /// The ENI whose mark the packets of an endpoint's flow get that takes the host's stack; `None` for a
@@ -356,10 +356,11 @@ extern "C" fn nat_inbound() -> u32 {
 /// 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn nat_inbound_seen() -> u32 {
+extern "C" fn nat_inbound_seen(skb: *mut __sk_buff, namespace: u32) -> u32 {
     if let Ok(work) = work() {
         let request = work::read(work.request());
-        inbound::seen(&request.tuple, request.endpoint, request.tcp_flags);
+        let ending = || ending::judge(skb, namespace);
+        inbound::seen(&request.tuple, request.endpoint, request.tcp_flags, ending);
     }
     0
 }

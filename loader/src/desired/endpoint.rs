@@ -260,6 +260,7 @@ impl OneEndpoint<'_> {
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,
                 host_mac: self.id.host_mac().0,
+                namespace: device.peer_namespace,
             });
             self.put(builder, Object::MapEntry(MapEntry::Address(address, entry)));
         }

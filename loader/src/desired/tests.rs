@@ -76,6 +76,7 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
             mtu: 9001,
             pod_mac: id("a").pod_mac().0,
             host_mac: id("a").host_mac().0,
+            namespace: Some(3),
         })
     };
     assert_eq!(
@@ -368,6 +369,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
             mtu: 9001,
             pod_mac: id("a").pod_mac().0,
             host_mac: id("a").host_mac().0,
+            namespace: Some(3),
         })
     };
     let desired = desired(&intent, &observed);

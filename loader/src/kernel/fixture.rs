@@ -126,6 +126,7 @@ pub fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
         mtu: 1500,
         pod_mac: [2; 6],
         host_mac: [2; 6],
+        namespace: None,
     })
 }
 
@@ -140,6 +141,7 @@ pub fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
         group: 0,
         kind: LinkKind::Physical,
         master: None,
+        peer_namespace: None,
     }
 }
 
@@ -148,6 +150,7 @@ pub fn pod_link(ifindex: u32, name: &str) -> Link {
     Link {
         kind: LinkKind::Veth,
         group: constants::DEVICE_GROUP,
+        peer_namespace: Some(3),
         ..link(ifindex, &id(name).device(), id(name).host_mac())
     }
 }

@@ -31,6 +31,8 @@ pub struct Link {
     pub kind: LinkKind,
     /// The device that it is a port of (bond, bridge, VRF).
     pub master: Option<u32>,
+    /// The number that its namespace has for that of its other end (`IFLA_LINK_NETNSID`).
+    pub peer_namespace: Option<u32>,
 }
 
 impl Link {

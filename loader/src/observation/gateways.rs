@@ -113,6 +113,7 @@ mod tests {
             group: 0,
             kind: LinkKind::Physical,
             master: None,
+            peer_namespace: None,
         };
         observed.links.insert(3, link);
         observed

@@ -177,6 +177,7 @@ mod tests {
             mtu: 9001,
             pod_mac: [0; 6],
             host_mac: [0; 6],
+            namespace: None,
         });
         let entry = MapEntry::Address("10.0.9.9".parse().unwrap(), entry);
         observed.maps.insert(entry.key(), entry);

@@ -25,6 +25,7 @@ fn entries() -> Vec<MapEntry> {
         mtu: 9001,
         pod_mac: [2, 0, 0, 0, 0, 1],
         host_mac: [2, 0, 0, 0, 0, 2],
+        namespace: None,
     });
     let addresses = |gateway: &str, snat: &str, external| {
         let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());

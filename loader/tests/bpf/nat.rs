@@ -69,6 +69,7 @@ fn nat(world: &World) -> (NatTables, NatSwitch) {
         mtu: 1500,
         pod_mac: [0; 6],
         host_mac: [2, 0, 0, 0, 0, 77],
+        namespace: None,
     });
     let entry = MapEntry::Address(IpAddr::from([10, 0, 1, 20]), entry);
     datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();

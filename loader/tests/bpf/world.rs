@@ -133,6 +133,7 @@ pub(crate) fn veth(name: &str) -> Link {
         group: 0,
         kind: LinkKind::Veth,
         master: None,
+        peer_namespace: None,
     }
 }
 

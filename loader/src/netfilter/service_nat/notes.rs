@@ -122,6 +122,7 @@ mod tests {
             mtu: 1500,
             pod_mac: [2; 6],
             host_mac: [2, 0, 0, 0, 0, eni],
+            namespace: None,
         })
     }
 

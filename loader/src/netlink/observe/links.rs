@@ -150,6 +150,7 @@ fn parse(message: &LinkMessage) -> Option<Link> {
         group: 0,
         kind: LinkKind::Physical,
         master: None,
+        peer_namespace: None,
     };
     let mut other_name = None;
     for attribute in &message.attributes {
@@ -162,6 +163,9 @@ fn parse(message: &LinkMessage) -> Option<Link> {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Group(group) => link.group = *group,
             LinkAttribute::Controller(master) => link.master = Some(*master),
+            LinkAttribute::LinkNetNsId(number) => {
+                link.peer_namespace = u32::try_from(*number).ok();
+            }
             LinkAttribute::LinkInfo(info) => {
                 if let Some(found) = info.iter().find_map(kind) {
                     link.kind = found;

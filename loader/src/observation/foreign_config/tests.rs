@@ -35,6 +35,7 @@ impl Host {
                 group: 0,
                 kind: LinkKind::Physical,
                 master: None,
+                peer_namespace: None,
             };
             host.links.insert(ifindex, link);
             host.address(ifindex, "fe80::1/64");

@@ -1,0 +1,171 @@
+//! Segments that end connections, from somebody who does not see them: the connections go on. Those of whom has
+//! the connection end it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::send_ip;
+use bpf_tests::fabric::{Fabric, Place};
+use bpf_tests::random::Random;
+use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, TcpHeader, ip_number};
+use ipam::Family;
+use serde_json::{Value, json};
+
+use crate::masq::{FIRST_PORT, internet, scene, snat};
+use crate::masq_tcp::reset_at_close;
+use crate::support::{CHANGE, get, within};
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often each port is tried; a hundred times with `--full`.
+const ROUNDS: u32 = 2;
+/// Connections that a server resets; 20,000 with `--full`.
+const RESET: usize = 100;
+
+fn is_full() -> bool {
+    std::env::var_os("TOWPATH_FULL").is_some()
+}
+
+/// A TCP segment from one end to another. A FIN comes with an acknowledgement.
+fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, is_reset: bool) -> Result<Vec<u8>> {
+    let mut tcp = TcpHeader::new(from.port(), to.port(), sequence, 1024);
+    (tcp.rst, tcp.fin, tcp.ack) = (is_reset, !is_reset, !is_reset);
+    let length = u16::try_from(tcp.header_len())?;
+    let ip = match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = Ipv4Header::new(length, 64, ip_number::TCP, from.octets(), to.octets())?;
+            tcp.checksum = tcp.calc_checksum_ipv4(&ip, &[])?;
+            IpHeaders::Ipv4(ip, Default::default())
+        }
+        (from, to) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V6(v6) => Ok(v6.octets()),
+                IpAddr::V4(v4) => anyhow::bail!("{v4} is of another family"),
+            };
+            let ip = Ipv6Header {
+                payload_length: length,
+                next_header: ip_number::TCP,
+                hop_limit: 64,
+                source: octets(from)?,
+                destination: octets(to)?,
+                ..Ipv6Header::default()
+            };
+            tcp.checksum = tcp.calc_checksum_ipv6(&ip, &[])?;
+            IpHeaders::Ipv6(ip, Default::default())
+        }
+    };
+    let mut packet = Vec::new();
+    ip.write(&mut packet)?;
+    tcp.write(&mut packet)?;
+    Ok(packet)
+}
+
+/// Resets and ends a remote's connections with every port of an address, whatever their sequence numbers are.
+fn spray(place: Place, remote: SocketAddr, address: IpAddr, rounds: u32) -> Result<()> {
+    let mut random = Random::new(u64::from(remote.port()));
+    for _ in 0..rounds {
+        for is_reset in [true, false] {
+            let packets = (FIRST_PORT..=u16::MAX).map(|port| {
+                let sequence = u32::try_from(random.number() >> 32)?;
+                segment(remote, (address, port).into(), sequence, is_reset)
+            });
+            let packets = packets.collect::<Result<Vec<_>>>()?;
+            send_ip(place, address, &packets)?;
+        }
+    }
+    Ok(())
+}
+
+/// A connection from a pod to a server on the Internet: both ends.
+fn connect(from: Place, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
+    let target = listener.local_addr()?;
+    let connect = || Ok(TcpStream::connect_timeout(&target, PATIENCE)?);
+    let client = from.netns.enter(connect)?;
+    let (server, _) = listener.accept()?;
+    for end in [&client, &server] {
+        end.set_read_timeout(Some(PATIENCE))?;
+    }
+    Ok((client, server))
+}
+
+fn listener(at: Place) -> TcpListener {
+    let bind = || Ok(TcpListener::bind((at.address, 0))?);
+    at.netns.enter(bind).unwrap()
+}
+
+/// The phases of a pod's flows with a port of a remote.
+fn phases(fabric: &Fabric, pod: IpAddr, remote_port: u16) -> Vec<Value> {
+    let list = get(fabric, "/v1/nat/flows");
+    let flows = list["flows"].as_array().into_iter().flatten();
+    let own =
+        flows.filter(|flow| flow["pod"] == pod.to_string() && flow["remote-port"] == remote_port);
+    own.map(|flow| flow["phase"].clone()).collect()
+}
+
+/// Data both ways.
+fn exchange(client: &mut TcpStream, server: &mut TcpStream) -> Result<()> {
+    for (from, to) in [(&*server, &*client), (&*client, &*server)] {
+        let (mut from, mut to) = (from, to);
+        from.write_all(b"towpath").context("writing")?;
+        to.read_exact(&mut [0; 7]).context("reading")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn segments_of_who_does_not_see_a_connection_end_none() {
+    let rounds = if is_full() { 100 } else { ROUNDS };
+    let (fabric, pods) = scene(json!({}));
+    for (pod, eni) in pods.iter().zip(0..) {
+        for family in Family::ALL {
+            let place = internet(&fabric, family);
+            let listener = listener(place);
+            let remote = listener.local_addr().unwrap();
+            let (mut client, mut server) = connect(pod.at(family), &listener).unwrap();
+            exchange(&mut client, &mut server).unwrap();
+            spray(place, remote, snat(&fabric, eni, family), rounds).unwrap();
+            let phases = phases(&fabric, pod.address(family), remote.port());
+            assert_eq!(phases, ["established"], "{family:?}");
+            exchange(&mut client, &mut server).unwrap();
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// What the pod's kernel has taken for an end is one here, too: resets by the server, and ends of both sides.
+#[test]
+fn connections_that_really_end_are_closed() {
+    let (fabric, [_, pod]) = scene(json!({}));
+    for family in Family::ALL {
+        for is_reset in [true, false] {
+            let listener = listener(internet(&fabric, family));
+            let port = listener.local_addr().unwrap().port();
+            let mut clients = Vec::new();
+            for _ in 0..RESET {
+                let (mut client, mut server) = connect(pod.at(family), &listener).unwrap();
+                exchange(&mut client, &mut server).unwrap();
+                if is_reset {
+                    reset_at_close(&server);
+                }
+                drop(server);
+                if !is_reset {
+                    assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+                }
+                clients.push(client);
+            }
+            if !is_reset {
+                clients.clear();
+            }
+            within(CHANGE, "every flow is closed", || {
+                let phases = phases(&fabric, pod.address(family), port);
+                let closed = phases.iter().filter(|phase| **phase == "closed").count();
+                check(closed == RESET, || {
+                    format!("{closed} of {}: {phases:?}", phases.len())
+                })
+            });
+        }
+    }
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,123 @@
+//! Segments from the outside that end a connection: whoever cannot see the connection can send them, too.
+//! The endpoint's socket knows which sequence number is the right one.
+
+use aya_ebpf::bindings::{__sk_buff, bpf_sock};
+use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp, bpf_tcp_sock};
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::PodTuple;
+use datapath_common::headers::Tcp;
+use datapath_common::progress::Ending;
+
+use super::flow;
+use super::host_socket::{self, Ends};
+use crate::cache;
+use crate::packet::Packet;
+use crate::work::{self, Parts, work};
+
+/// The host's own namespace, where others are given by `AddressEntry::namespace`.
+pub(crate) const OF_HOST: u32 = u32::MAX;
+
+/// States of a socket of `include/net/tcp_states.h`.
+mod state {
+    pub(super) const TIME_WAIT: u32 = 6;
+    pub(super) const LISTEN: u32 = 10;
+}
+
+/// Notes that a segment ends the connection that was asked for, if its sequence number is right: that of a
+/// translated flow whose key lies in the work. `namespace` is that of the socket.
+#[inline(always)]
+pub(crate) fn end_answered(packet: &Packet, work: Parts, namespace: u32) {
+    let ending = judge(packet.skb(), namespace);
+    let _done = nat_end_answered(ending as u32);
+    if ending != Ending::Believed {
+        cache::shows_no_end(work);
+    }
+}
+
+/// Says what a segment is worth that ends the connection that was asked for.
+#[inline(always)]
+pub(super) fn judge(skb: *mut __sk_buff, namespace: u32) -> Ending {
+    Ending::from_register(nat_ending(skb, namespace))
+}
+
+/// 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_end_answered(ending: u32) -> u32 {
+    if let Ok(work) = work() {
+        let (key, request) = (work::read(work.flow()), work::read(work.request()));
+        flow::end(key, Ending::from_register(ending), request.tcp_flags);
+    }
+    0
+}
+
+/// The number of an [`Ending`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_ending(skb: *mut __sk_buff, namespace: u32) -> u32 {
+    let packet = Packet::new(TcContext::new(skb));
+    let ending = work().map_or(Ending::Doubtful, |work| of(&packet, work, namespace));
+    ending as u32
+}
+
+/// Without a socket nobody can say: the endpoint may be a virtual machine.
+#[inline(always)]
+fn of(packet: &Packet, work: Parts, namespace: u32) -> Ending {
+    let at = work::read(work.ip()).transport + Tcp::SEQUENCE;
+    let Ok(sequence) = packet.copy::<[u8; 4]>(at) else {
+        return Ending::Ignored;
+    };
+    let tuple = &work::read(work.request()).tuple;
+    match socket(packet.skb(), work, tuple, namespace) {
+        Socket::Awaits(awaited) => Ending::of(u32::from_be_bytes(sequence), awaited),
+        Socket::Closed => Ending::Believed,
+        Socket::Unknown => Ending::Doubtful,
+    }
+}
+
+/// What an endpoint's socket says of its connection.
+enum Socket {
+    /// The sequence number that comes next.
+    Awaits(u32),
+    /// The endpoint has closed it.
+    Closed,
+    /// There is none.
+    Unknown,
+}
+
+#[inline(always)]
+fn socket(skb: *mut __sk_buff, work: Parts, tuple: &PodTuple, namespace: u32) -> Socket {
+    let ends = Ends {
+        remote: tuple.remote,
+        remote_port: tuple.remote_port,
+        own: tuple.pod,
+        own_port: tuple.pod_port,
+    };
+    let namespace = match namespace {
+        0 => return Socket::Unknown,
+        OF_HOST => host_socket::CURRENT_NETNS,
+        more => u64::from(more - 1),
+    };
+    // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
+    let wanted = unsafe { &mut *work.socket() };
+    let size = host_socket::write(&ends, wanted);
+    // SAFETY: as in `host_socket::has`. What is read of a socket is read before it is released.
+    unsafe {
+        let wanted = wanted.as_mut_ptr().cast();
+        let socket: *mut bpf_sock = bpf_skc_lookup_tcp(skb.cast(), wanted, size, namespace, 0);
+        if socket.is_null() {
+            return Socket::Unknown;
+        }
+        let state = (*socket).state;
+        let connection = bpf_tcp_sock(socket);
+        let found = if !connection.is_null() && state != state::LISTEN {
+            Socket::Awaits((*connection).rcv_nxt)
+        } else if state == state::TIME_WAIT {
+            Socket::Closed
+        } else {
+            Socket::Unknown
+        };
+        bpf_sk_release(socket.cast());
+        found
+    }
+}
