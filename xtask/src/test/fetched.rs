@@ -46,7 +46,13 @@ fn components_of(suite: Suite) -> &'static [Component] {
         }
         Suite::Cluster => &[Component::Kubernetes, Component::CoreDns, Component::Debian],
         Suite::Cri => &[Component::Cnitool],
-        Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Netns | Suite::Masq | Suite::Vm => &[],
+        Suite::Unit
+        | Suite::Cloud
+        | Suite::Bpf
+        | Suite::Netns
+        | Suite::Masq
+        | Suite::Vm
+        | Suite::Attacks => &[],
     }
 }
 

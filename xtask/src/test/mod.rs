@@ -1,5 +1,6 @@
 //! `test`: builds every test once and runs the suites in order.
 
+mod attacks;
 mod failures;
 mod fetched;
 mod libtest;
@@ -27,7 +28,7 @@ pub(crate) use suite::Suite;
 /// Options of `test`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The suites to run; without any, all of them in this order.
+    /// The suites to run; without any, all of them in this order but `attacks`, whose tests are theirs.
     #[arg(value_enum)]
     suites: Vec<Suite>,
     /// Run the long form of tests that have one (200 kills of the agent instead of 40, ...).
@@ -113,9 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// The suites to run, in their order, each once.
 fn chosen(asked: &[Suite]) -> Vec<Suite> {
-    Suite::ALL
-        .into_iter()
-        .filter(|suite| asked.is_empty() || asked.contains(suite))
+    let all = Suite::ALL.into_iter();
+    all.filter(|suite| asked.is_empty() || asked.contains(suite))
+        .chain(asked.contains(&Suite::Attacks).then_some(Suite::Attacks))
         .collect()
 }
 
@@ -178,6 +179,7 @@ fn run_suite(suite: Suite, built: &Built, fetched: &Fetched, options: &Options) 
             results
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
+        Suite::Attacks => attacks::run(&runner, executables),
         Suite::Operator => {
             // Without the SDK its library is a member of the suite `unit`.
             let client = Runner::new(Suite::Unit, options.full, &options.arguments);
@@ -274,5 +276,7 @@ mod tests {
             chosen(&[Suite::Netns, Suite::Unit, Suite::Netns]),
             [Suite::Unit, Suite::Netns]
         );
+        let attacks = [Suite::Attacks, Suite::Unit];
+        assert_eq!(chosen(&attacks), [Suite::Unit, Suite::Attacks]);
     }
 }

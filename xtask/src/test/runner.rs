@@ -52,20 +52,23 @@ impl<'a> Runner<'a> {
                 let selection = self.suite.selection(&built.target, self.arguments)?;
                 Some((built, selection))
             })
-            .map(|(built, selection)| {
-                let target = &built.target;
-                let name = format!("{} {} {}", target.package, target.kind, target.name);
-                let mut command = Command::new(&built.path);
-                command
-                    .current_dir(&built.folder)
-                    .env("CARGO_MANIFEST_DIR", &built.folder)
-                    .envs(self.environment.clone())
-                    .args(self.arguments)
-                    .args(selection)
-                    .args(self.extra_arguments());
-                self.watch(&name, &mut command)
-            })
+            .map(|(built, selection)| self.run_one(built, &selection))
             .sum()
+    }
+
+    /// Runs the tests of one program whose names have one of these parts; all without any.
+    pub(super) fn run_one(&self, built: &Executable, names: &[&str]) -> Results {
+        let target = &built.target;
+        let name = format!("{} {} {}", target.package, target.kind, target.name);
+        let mut command = Command::new(&built.path);
+        command
+            .current_dir(&built.folder)
+            .env("CARGO_MANIFEST_DIR", &built.folder)
+            .envs(self.environment.clone())
+            .args(self.arguments)
+            .args(names)
+            .args(self.extra_arguments());
+        self.watch(&name, &mut command)
     }
 
     /// Arguments of a suite's test programs in addition to the user's: figures that tests in
@@ -77,7 +80,7 @@ impl<'a> Runner<'a> {
         };
         let is_told = self.arguments.iter().any(told);
         match self.suite {
-            Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Vm => &[],
+            Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Vm | Suite::Attacks => &[],
             Suite::Netns
             | Suite::Masq
             | Suite::Services

@@ -32,6 +32,8 @@ pub(crate) enum Suite {
     Cri,
     /// The programs and the agent on other kernels, in virtual machines.
     Vm,
+    /// The tests of other suites that attack a node. Runs only where it is asked for.
+    Attacks,
 }
 
 /// Every test program's suite: package, kind, name of the target, suite. A name that ends with `*`
@@ -107,7 +109,7 @@ const MASQ: [&str; 5] = [
 ];
 
 impl Suite {
-    /// Every suite, in the order in which they run.
+    /// Every suite that has tests of its own, in the order in which they run.
     pub(crate) const ALL: [Self; 11] = [
         Self::Unit,
         Self::Cloud,
@@ -150,7 +152,8 @@ impl Suite {
             | Self::Operator
             | Self::Cluster
             | Self::Cri
-            | Self::Vm => None,
+            | Self::Vm
+            | Self::Attacks => None,
         }
     }
 
@@ -180,7 +183,8 @@ impl Suite {
             | Self::Operator
             | Self::Cluster
             | Self::Cri
-            | Self::Vm => true,
+            | Self::Vm
+            | Self::Attacks => true,
         }
     }
 }
@@ -199,6 +203,7 @@ impl fmt::Display for Suite {
             Self::Cluster => "cluster",
             Self::Cri => "cri",
             Self::Vm => "vm",
+            Self::Attacks => "attacks",
         })
     }
 }

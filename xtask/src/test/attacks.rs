@@ -1,0 +1,166 @@
+//! `test attacks`: the tests of other suites that attack a node, and what a node does not hold out against.
+
+use super::results::Results;
+use super::runner::Runner;
+use crate::artifacts::Executable;
+use crate::console;
+
+/// Tests of one test program: package, name of the target, and parts of their names.
+struct Tests {
+    package: &'static str,
+    target: &'static str,
+    names: &'static [&'static str],
+}
+
+/// Attacks of a kind.
+struct Attack {
+    name: &'static str,
+    tests: &'static [Tests],
+}
+
+const fn programs(names: &'static [&'static str]) -> Tests {
+    of_fabric("programs", names)
+}
+
+const fn under_load(names: &'static [&'static str]) -> Tests {
+    of_fabric("programs_load", names)
+}
+
+const fn in_namespaces(names: &'static [&'static str]) -> Tests {
+    of_fabric("netns", names)
+}
+
+const fn of_fabric(target: &'static str, names: &'static [&'static str]) -> Tests {
+    let package = "bpf-tests";
+    Tests {
+        package,
+        target,
+        names,
+    }
+}
+
+const fn of_agent(target: &'static str, names: &'static [&'static str]) -> Tests {
+    let package = "towpath";
+    Tests {
+        package,
+        target,
+        names,
+    }
+}
+
+const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "spoofed sources, odd frames, header lies",
+        tests: &[programs(&[
+            "hostile::",
+            "from_endpoint::",
+            "from_network::",
+        ])],
+    },
+    Attack {
+        name: "packets of every kind at random, held against a model",
+        tests: &[programs(&["fuzz::"])],
+    },
+    Attack {
+        name: "destinations that no network routes, the node's loopback",
+        tests: &[in_namespaces(&["loopback::"])],
+    },
+    Attack {
+        name: "another pod's flow, cached or not",
+        tests: &[programs(&["cache::what_the_other_side", "reuse::"])],
+    },
+    Attack {
+        name: "fragments and ICMP errors",
+        tests: &[in_namespaces(&["masq_fragments::", "masq_errors::"])],
+    },
+    Attack {
+        name: "instance metadata",
+        tests: &[in_namespaces(&["masq_metadata::"])],
+    },
+    Attack {
+        name: "scans, unsolicited packets, another ENI",
+        tests: &[in_namespaces(&["masq_inbound::"])],
+    },
+    Attack {
+        name: "neighbour tables",
+        tests: &[
+            programs(&["neighbour_discovery::"]),
+            in_namespaces(&["neighbour_floods::"]),
+        ],
+    },
+    Attack {
+        name: "ports of a destination",
+        tests: &[under_load(&["fairness::"])],
+    },
+    Attack {
+        name: "flow tables and quotas",
+        tests: &[
+            under_load(&["limits::", "a_syn_flood_of_a_pod"]),
+            in_namespaces(&["masq_room::"]),
+        ],
+    },
+    Attack {
+        name: "resets and FINs of who does not see the connection",
+        tests: &[in_namespaces(&["masq_blind::"])],
+    },
+    Attack {
+        name: "pods that break their own devices",
+        tests: &[in_namespaces(&["device::", "endpoints::"])],
+    },
+    Attack {
+        name: "the agent's socket and its lock",
+        tests: &[
+            of_agent("api", &["body", "callers", "no_http", "root"]),
+            in_namespaces(&["socket::", "one_agent::"]),
+        ],
+    },
+    Attack {
+        name: "hostile documents",
+        tests: &[of_agent("documents", &["hostile::"])],
+    },
+    Attack {
+        name: "the state folder and the pins",
+        tests: &[in_namespaces(&["orphans::", "pins::"])],
+    },
+];
+
+/// What a node does not hold out against, and why.
+const NOT_HELD: &[(&str, &str)] = &[(
+    "first fragments of one pod, 40,000 a second",
+    "the oldest datagrams make room, those of other pods too; each needs its entry for milliseconds",
+)];
+
+/// Runs every attack, and prints how many tests of each were tried and held.
+pub(super) fn run(runner: &Runner<'_>, executables: &[Executable]) -> Results {
+    let mut rows = Vec::new();
+    let mut all = Results::default();
+    for attack in ATTACKS {
+        let tests = attack.tests.iter();
+        let results: Results = tests.map(|of| run_tests(runner, executables, of)).sum();
+        let counts = results.counts;
+        rows.push(vec![
+            attack.name.to_owned(),
+            counts.total().to_string(),
+            counts.passed.to_string(),
+        ]);
+        all = all + results;
+    }
+    println!("\n{}", console::table(&["attack", "tried", "held"], &rows));
+    for (attack, why) in NOT_HELD {
+        println!("not held: {attack}: {why}");
+    }
+    all
+}
+
+fn run_tests(runner: &Runner<'_>, executables: &[Executable], tests: &Tests) -> Results {
+    let named = executables.iter().filter(|built| {
+        let target = &built.target;
+        built.test && target.package == tests.package && target.name == tests.target
+    });
+    let results: Results = named.map(|built| runner.run_one(built, tests.names)).sum();
+    if results.counts.total() == 0 {
+        let name = format!("{} {}", tests.package, tests.target);
+        return Results::failure(&name, &format!("no test has {:?} in its name", tests.names));
+    }
+    results
+}
