@@ -5,13 +5,14 @@
 //!   ([`Allocator::observe`]), what is ready ([`Allocator::set_ready`]) and what time it is; it
 //!   answers requests, and says what the node wants and what it can spare.
 //! * [`Manager`] is an allocator for one [`Kind`] of resource: where blocks are read and demand is
-//!   written, and what an answer carries beside the address. [`node`] has two kinds: pods on ENIs
-//!   and pods on plain pools.
+//!   written, and what an answer carries beside the address. [`node::PodsOnEnis`] is the kind of
+//!   pods, and [`AgentAddresses`] the kind of the agent's own addresses.
 //! * [`cluster`] is the other side of plain pools: blocks for the nodes of a whole cluster.
 //!
 //! Invariants: never two owners of one address, an address that nobody has and nobody gets, an
 //! address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
 
+mod agent;
 mod allocator;
 mod announcement;
 mod block;
@@ -30,6 +31,7 @@ mod settings;
 mod state;
 mod time;
 
+pub use self::agent::{AgentAddresses, AgentPools};
 pub use self::allocator::{
     Advanced, Allocator, Conflict, Dropped, Rebalanced, Restored, SeenEndpoint, WhyDropped,
 };

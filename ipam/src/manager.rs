@@ -1,5 +1,5 @@
-//! An allocator for one kind of resource: the same machine for pods on ENIs, pods on plain pools,
-//! and whatever else draws addresses from pools.
+//! An allocator for one kind of resource: the same machine for pods and for the agent's own
+//! addresses.
 
 use std::net::IpAddr;
 

@@ -15,6 +15,7 @@ use api::types::{
     PoolStatus, Status,
 };
 use api::{ApiError, ErrorCode};
+use ipam::Family;
 use tokio::sync::{mpsc, oneshot};
 
 use super::validate::{AddressRequest, EndpointRequest};
@@ -100,8 +101,8 @@ pub enum IngressCommand {
     Name(Reply<String>),
     /// The owners of what is in use.
     Owners(Reply<Vec<Owner>>),
-    /// Allocate what an owner asks for; what it has comes again.
-    Allocate(AddressRequest, Reply<BTreeSet<IpAddr>>),
+    /// Allocate an address of each family for an owner; what it has comes again.
+    Allocate(Owner, BTreeSet<Family>, Reply<BTreeSet<IpAddr>>),
     /// Use these addresses of an owner, and no others. Repeated, it changes nothing.
     Take(Owner, BTreeSet<IpAddr>, Reply<()>),
     /// End the use of an owner's addresses.

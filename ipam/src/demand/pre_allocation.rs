@@ -14,6 +14,13 @@ pub struct PreAllocation {
 }
 
 impl PreAllocation {
+    /// None of any pool.
+    #[must_use]
+    pub fn none() -> Self {
+        let by_pool = BTreeMap::new();
+        Self { by_pool }
+    }
+
     /// The number of addresses of a pool that are kept in store.
     #[must_use]
     pub fn of(&self, pool: &str) -> u32 {

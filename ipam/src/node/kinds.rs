@@ -1,4 +1,4 @@
-//! Pods on ENIs, and pods on plain pools: two kinds of resource on one document.
+//! Pods on ENIs and on plain pools beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -269,46 +269,6 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
         let eni = document.enis.iter().find(|eni| eni.id == *id)?;
         Some(eni.describe(block, address))
     }
-}
-
-/// Pods on a node without ENIs of its own: every pool is a plain one.
-#[derive(Clone, Debug)]
-pub struct PodsOnPlainPools<F> {
-    /// Facts about pools.
-    pub pools: Pools,
-    /// True if a pool's addresses keep their source; `None` while that is not known.
-    pub skips_masquerade: F,
-}
-
-impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnPlainPools<F> {
-    type Document = NodePools;
-    type Details = ();
-
-    fn read(&self, document: &NodePools) -> Announcement {
-        Announcement {
-            blocks: entries(document)
-                .map(|(entry, cidr)| plain(entry, cidr))
-                .collect(),
-            pools: self.pools.families(|_| true),
-            pre_allocate: document.pre_allocate,
-            claimed: BTreeSet::new(),
-            is_versioned: false,
-            excluded: own_addresses(document),
-            not_masqueraded: BTreeSet::new(),
-            plain: BTreeSet::new(),
-            problems: Vec::new(),
-        }
-    }
-
-    fn write(&self, wanted: &Wanted, document: &mut NodePools) -> bool {
-        write(wanted, document)
-    }
-
-    fn skips_masquerade(&self, pool: &str) -> Option<bool> {
-        (self.skips_masquerade)(pool)
-    }
-
-    fn details(&self, _: &NodePools, _: &Source, _: IpNet, _: IpAddr) {}
 }
 
 fn entries(document: &NodePools) -> impl Iterator<Item = (&AllocatedPool, IpNet)> {

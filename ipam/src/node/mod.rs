@@ -1,5 +1,5 @@
-//! Pods on a node: the part of a `CiliumNode` that is about addresses, as plain values, and the two
-//! kinds of resource that live on it.
+//! Pods on a node: the part of a `CiliumNode` that is about addresses, as plain values, and the kind of
+//! resource that lives on it.
 
 mod binding;
 mod eni;
@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 pub use self::binding::{Binding, BindingError, POOL_TAG, RESTRICT};
 pub use self::eni::{EniAddress, Origin};
-pub use self::kinds::{PodsOnEnis, PodsOnPlainPools, Pool, Pools};
+pub use self::kinds::{PodsOnEnis, Pool, Pools};
 use crate::{EdgeRules, Family};
 
 /// The addresses in a `CiliumNode`, checked by the caller.

@@ -1,18 +1,16 @@
-//! Three kinds of resource on the same machine: pods on ENIs, pods on plain pools, and devices of
-//! claims, whose pools stand elsewhere.
+//! Two kinds of resource on the same machine: pods on ENIs and plain pools, and the agent's own
+//! addresses, whose pools stand elsewhere.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipam::node::{
-    AllocatedPool, Eni, NodePools, Origin, PodsOnEnis, PodsOnPlainPools, Pool, Pools,
-    RequestedPool, Subnet,
+    AllocatedPool, Eni, NodePools, Origin, PodsOnEnis, Pool, Pools, RequestedPool, Subnet,
 };
 use ipam::{
-    AllocateError, AnnouncedBlock, Announcement, Barrier, Draining, EdgeRules, Family, Formula,
-    Kind, Life, Manager, Owner, Problem, Request, Settings, Source, State, Wanted,
+    AgentAddresses, AgentPools, AllocateError, Barrier, Demand, Draining, EdgeRules, Family,
+    Formula, Kind, Life, Manager, Problem, Request, Settings, State, Want,
 };
-use ipnet::IpNet;
 
 use super::support::*;
 
@@ -310,9 +308,9 @@ fn pods_on_plain_pools_keep_to_their_pools_rules() {
         ],
         ..NodePools::default()
     };
-    let kind = PodsOnPlainPools {
-        pools: Pools::default(),
-        skips_masquerade: |pool: &str| Some(pool == "red"),
+    let kind = PodsOnEnis {
+        plain_is_native: true,
+        ..on_enis(Pools::default(), |pool: &str| Some(pool == "red"))
     };
     let mut manager = manage(
         kind,
@@ -345,105 +343,56 @@ fn pods_on_plain_pools_keep_to_their_pools_rules() {
     assert_eq!(requested, [("green", &green), ("red", &needed(49))]);
 }
 
-/// A third kind: devices that claims ask for. Its pools stand in a document of its own, nothing of
-/// it is masqueraded, and an answer carries a VLAN.
-struct ClaimedDevices;
-
-#[derive(Clone, Default)]
-struct Claims {
-    vlan: u16,
-    have: Vec<(String, IpNet)>,
-    want: Vec<(String, u64)>,
-    keep: Vec<IpNet>,
-}
-
-impl Kind for ClaimedDevices {
-    type Document = Claims;
-    type Details = u16;
-
-    fn read(&self, document: &Claims) -> Announcement {
-        let blocks = document.have.iter().map(|(pool, cidr)| AnnouncedBlock {
-            cidr: *cidr,
-            source: Source::Node,
-            pool: Some(pool.clone()),
-            edges: EdgeRules::default(),
-        });
-        Announcement {
-            blocks: blocks.collect(),
-            ..Announcement::default()
-        }
-    }
-
-    fn write(&self, wanted: &Wanted, document: &mut Claims) -> bool {
-        let want = wanted.requested.iter();
-        document.want = want
-            .map(|(pool, n)| (pool.clone(), n.values().sum()))
-            .collect();
-        let kept = wanted.allocated.iter();
-        document.keep = kept.flat_map(|kept| kept.cidrs.clone()).collect();
-        true
-    }
-
-    fn skips_masquerade(&self, _: &str) -> Option<bool> {
-        Some(true)
-    }
-
-    fn details(&self, document: &Claims, _: &Source, _: IpNet, _: IpAddr) -> u16 {
-        document.vlan
-    }
-}
-
 #[test]
-fn another_kind_of_resource_is_an_instance_too() {
-    const DRIVER: Barrier = Barrier::new("the driver");
-    let settings = Settings {
-        default_pool: "fast".to_owned(),
-        families: [V4].into(),
-        barriers: [DRIVER].into(),
-        ..settings(Formula::RoundedUp, "fast=2")
-    };
-    let document = Claims {
-        vlan: 7,
-        have: ["10.1.0.0/29", "10.1.0.8/29"]
-            .map(|c| ("fast".to_owned(), net(c)))
-            .to_vec(),
-        ..Claims::default()
-    };
-    let mut manager = manage(ClaimedDevices, settings, document.clone());
-    let mut written = document;
-    let request = |device: &str| Request {
-        owner: Owner {
-            container_id: "claim-1".to_owned(),
-            interface: device.to_owned(),
-        },
+fn the_agents_own_addresses_are_a_kind_too() {
+    let settings = AgentAddresses::settings("gateways");
+    let restore =
+        |state: State| Manager::restore(AgentAddresses, settings.clone(), state, None, at(0));
+    let (mut manager, _) = restore(State::default());
+    let asked = [V4, V6].map(|family| Request {
+        owner: owner("towpath-ingress-a"),
+        pod: None,
         pool: None,
-        ..any("", "", V4)
-    };
+        want: Want::Any(family),
+    });
+    let mut document = AgentPools::default();
+    assert!(!manager.publish(&mut document), "nothing is read yet");
+    let error = manager.allocate(&asked, at(0)).unwrap_err();
     assert!(
-        !manager.publish(&mut written),
-        "the driver is not there yet"
-    );
-    let error = manager.one(&request("gpu-0"), at(0)).unwrap_err();
-    assert!(
-        error.to_string().ends_with("waiting for the driver"),
+        error.to_string().ends_with("waiting for the node document"),
         "{error}"
     );
-    manager.allocator_mut().lift(DRIVER);
-    for device in ["gpu-0", "gpu-1"] {
-        assert_eq!(manager.one(&request(device), at(0)).unwrap().details, 7);
+    // Nothing is kept in store; a request in vain is what is asked for.
+    manager.observe(document.clone());
+    assert!(!manager.publish(&mut document));
+    manager.allocate(&asked, at(0)).unwrap_err();
+    assert!(manager.publish(&mut document));
+    let demand = Demand::from([("gateways".to_owned(), [(V4, 1), (V6, 1)].into())]);
+    assert_eq!(document.requested, demand);
+    for address in ["10.0.1.70", "2001:db8::70", "10.0.1.71"] {
+        document.given.insert(ip(address), "gateways".to_owned());
     }
-    let released = manager.allocator_mut().rebalance().released;
-    assert_eq!(released, [net("10.1.0.8/29")]);
-    assert!(manager.publish(&mut written));
-    assert_eq!(written.want, [("fast".to_owned(), 4)]);
-    assert_eq!(written.keep, [net("10.1.0.0/29")]);
-    assert_eq!(
-        manager
-            .allocator_mut()
-            .release(&request("gpu-0").owner, at(1))
-            .len(),
-        1
-    );
+    manager.observe(document.clone());
+    let given = manager.allocate(&asked, at(1)).unwrap();
+    let given: Vec<IpAddr> = given.iter().map(|given| given.lease.address).collect();
+    assert_eq!(given, [ip("10.0.1.70"), ip("2001:db8::70")]);
+    // What is too much goes back, what is in use stays, also with the next process.
+    manager.allocator_mut().rebalance();
+    assert!(manager.publish(&mut document));
+    assert_eq!(document.given.keys().copied().collect::<Vec<_>>(), given);
+    assert_eq!(document.requested, demand);
+    let (mut manager, _) = restore(manager.allocator().state());
+    assert_eq!(manager.wanted(), None, "nothing is read yet");
+    manager.observe(document.clone());
+    let again = manager.allocate(&asked, at(2)).unwrap();
+    let again: Vec<IpAddr> = again.iter().map(|given| given.lease.address).collect();
+    assert_eq!(again, given);
+    manager
+        .allocator_mut()
+        .take_back(&owner("towpath-ingress-a"));
+    manager.allocator_mut().rebalance();
+    assert!(manager.publish(&mut document));
+    assert_eq!(document, AgentPools::default());
 }
 
 /// The document is written only by who has read it: an agent that starts does not clear it.

@@ -1,5 +1,6 @@
 //! The agent's own addresses, as the actor uses them: on the host, or by an endpoint in a namespace.
 
+mod pools;
 pub(crate) mod task;
 
 use std::collections::BTreeSet;
@@ -7,6 +8,8 @@ use std::net::IpAddr;
 
 use tokio::sync::watch;
 
+use self::pools::OwnPools;
+use super::admission::Admission;
 use crate::actor::Actor;
 use crate::allocation::{Addresses, is_own};
 use crate::config::Ingress;
@@ -30,15 +33,23 @@ pub(crate) struct IngressReport {
 pub(crate) struct OwnAddresses {
     pub(crate) mode: Ingress,
     pub(crate) report: watch::Receiver<IngressReport>,
+    pools: OwnPools,
 }
 
 impl OwnAddresses {
+    /// State of addresses that are drawn from a pool.
+    pub(crate) fn new(mode: Ingress, pool: &str, report: watch::Receiver<IngressReport>) -> Self {
+        Self {
+            mode,
+            report,
+            pools: OwnPools::unread(pool),
+        }
+    }
+
     /// Without any.
     pub(crate) fn none() -> Self {
-        Self {
-            mode: Ingress::Off,
-            report: watch::channel(IngressReport::default()).1,
-        }
+        let report = watch::channel(IngressReport::default()).1;
+        Self::new(Ingress::Off, ipam::DEFAULT_POOL, report)
     }
 }
 
@@ -52,6 +63,14 @@ impl<K: Host> Actor<K> {
             self.intent.settings.ingress = held.map(|lease| lease.address).collect();
         }
         self.own = own;
+        let owners = match self.own.mode {
+            Ingress::Off => Vec::new(),
+            Ingress::On | Ingress::Netns(_) => self.own_owners(),
+        };
+        let held = owners
+            .iter()
+            .flat_map(|owner| self.addresses.held_by(owner));
+        self.own.pools.restore(held.collect());
         self.publish_ingress();
     }
 
@@ -62,8 +81,8 @@ impl<K: Host> Actor<K> {
             IngressCommand::Name(reply) => drop(reply.send(self.node_name())),
             IngressCommand::Problems(reply) => drop(reply.send(Ok(self.ingress_problems()))),
             IngressCommand::Owners(reply) => drop(reply.send(Ok(self.own_owners()))),
-            IngressCommand::Allocate(request, reply) => {
-                drop(reply.send(self.allocate_ingress(&request)));
+            IngressCommand::Allocate(owner, families, reply) => {
+                drop(reply.send(self.allocate_ingress(&owner, &families)));
             }
             IngressCommand::Take(owner, addresses, reply) => {
                 let taken = self.take_ingress(&owner, addresses).await;
@@ -95,11 +114,7 @@ impl<K: Host> Actor<K> {
 
     /// The agent's own addresses that are in use.
     pub(crate) fn ingress_addresses(&self) -> BTreeSet<IpAddr> {
-        let endpoints = self.intent.endpoints.values();
-        let endpoints = endpoints.filter(|endpoint| is_own(&endpoint.owner));
-        let of_endpoints = endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied());
-        let on_host = self.intent.settings.ingress.iter().copied();
-        on_host.chain(of_endpoints).collect()
+        self.own.pools.in_use().unwrap_or_default()
     }
 
     /// The problems of the task.
@@ -123,7 +138,7 @@ impl<K: Host> Actor<K> {
     }
 
     fn publish_ingress(&mut self) {
-        let addresses = Some(self.ingress_addresses());
+        let addresses = self.own.pools.in_use();
         let is_new = self.signals.ingress.send_if_modified(|published| {
             let is_new = *published != addresses;
             *published = addresses;
@@ -134,19 +149,47 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    fn allocate_ingress(&mut self, request: &AddressRequest) -> Result<BTreeSet<IpAddr>, ApiError> {
-        let AddressRequest { owner, ask, .. } = request;
-        let held = self.addresses.held_by(owner).into_iter();
-        let held: BTreeSet<IpAddr> = held.map(|lease| lease.address).collect();
-        let has = |family| held.iter().any(|address| Family::of(*address) == family);
-        if ask.families.iter().copied().all(has) {
-            return Ok(held);
+    /// Allocates for the agent itself. What its own pools lack, the allocator of pods' addresses gives.
+    pub(crate) fn allocate_ingress(
+        &mut self,
+        owner: &Owner,
+        families: &BTreeSet<Family>,
+    ) -> Result<BTreeSet<IpAddr>, ApiError> {
+        let now = Addresses::now();
+        let allocated = self.own.pools.allocate(owner, families, now);
+        let lacking = self.own.pools.lacking();
+        if allocated.is_err() && !lacking.is_empty() {
+            let request = AddressRequest {
+                owner: owner.clone(),
+                addresses: BTreeSet::new(),
+                ask: Box::new(Ask {
+                    families: lacking.keys().copied().collect(),
+                    pools: lacking,
+                    ..Ask::default()
+                }),
+            };
+            for given in self.lease(&request)?.addresses {
+                self.own.pools.give(given.address, given.pool);
+            }
         }
-        let leased = self.lease(request)?;
-        Ok(leased.addresses.iter().map(|one| one.address).collect())
+        let allocated = self.own.pools.allocate(owner, families, now);
+        allocated.map_err(|error| self.addresses.refusal(&error))
     }
 
+    /// Uses these addresses of an owner, and no others.
     pub(crate) async fn take_ingress(
+        &mut self,
+        owner: &Owner,
+        addresses: BTreeSet<IpAddr>,
+    ) -> Result<(), ApiError> {
+        self.use_ingress(owner, addresses.clone()).await?;
+        let mut leases = self.addresses.held_by(owner);
+        leases.retain(|lease| addresses.contains(&lease.address));
+        let taken = self.own.pools.take(owner, &leases, Addresses::now());
+        taken.map_err(|error| self.addresses.refusal(&error))
+    }
+
+    async fn use_ingress(
         &mut self,
         owner: &Owner,
         addresses: BTreeSet<IpAddr>,
@@ -228,6 +271,7 @@ impl<K: Host> Actor<K> {
             self.run_pass().await;
         }
         self.delete_own_endpoint(owner).await?;
+        self.own.pools.release(owner);
         if !self.addresses.release(owner, Addresses::now()).is_empty() {
             self.addresses.save();
             self.update_addresses();

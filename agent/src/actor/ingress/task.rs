@@ -17,7 +17,7 @@ use towpath_cni::owner::Owner as PluginOwner;
 use crate::actor::ingress::{IngressReport, OwnAddresses, owner};
 use crate::config::{Config, Ingress};
 use crate::faults::{self, Point};
-use crate::server::{AddressRequest, Ask, Command, Handle, IngressCommand};
+use crate::server::{Command, Handle, IngressCommand};
 use api::ids::Owner;
 use api::{ApiError, ErrorCode};
 use ipam::Family;
@@ -39,7 +39,6 @@ pub(crate) struct IngressTask {
 struct Settings {
     mode: Ingress,
     allocates: bool,
-    pool: String,
     families: BTreeSet<Family>,
     conf_dir: PathBuf,
     folders: Vec<PathBuf>,
@@ -63,17 +62,13 @@ impl IngressTask {
         let reach = |moment| faults::reach(Point::Ingress(moment));
         let keeper = Keeper::open(folder, section.timeout.get(), reach);
         let (report, reported) = watch::channel(IngressReport::default());
-        let own = OwnAddresses {
-            mode: section.ingress.clone(),
-            report: reported,
-        };
         let pool = section.pool.as_ref().unwrap_or(&config.ipam.default_pool);
+        let own = OwnAddresses::new(section.ingress.clone(), pool.as_str(), reported);
         let families = config.ipam.families.get().clone();
         let task = Self {
             settings: Settings {
                 mode: section.ingress.clone(),
                 allocates: config.ipam.enabled,
-                pool: pool.as_str().to_owned(),
                 families: families.clone(),
                 conf_dir: config.cni.conf_dir.as_path().to_owned(),
                 folders: section.folders(),
@@ -200,21 +195,8 @@ impl IngressTask {
 
     /// Takes the addresses from the agent's own allocator.
     async fn allocate(&self, owner: &Owner) -> Result<(), String> {
-        let families = &self.settings.families;
-        let pool = &self.settings.pool;
-        let request = AddressRequest {
-            owner: owner.clone(),
-            addresses: BTreeSet::new(),
-            ask: Box::new(Ask {
-                families: families.clone(),
-                pools: families
-                    .iter()
-                    .map(|family| (*family, pool.clone()))
-                    .collect(),
-                ..Ask::default()
-            }),
-        };
-        let ask = |reply| Command::Ingress(IngressCommand::Allocate(request, reply));
+        let (of, families) = (owner.clone(), self.settings.families.clone());
+        let ask = |reply| Command::Ingress(IngressCommand::Allocate(of, families, reply));
         let given = self
             .agent
             .handle

@@ -1,4 +1,5 @@
-//! The agent's own addresses: used on the host, kept from pods, back after a restart, gone for good.
+//! The agent's own addresses: allocated, used on the host, kept from pods, back after a restart, gone for
+//! good.
 
 use std::net::IpAddr;
 
@@ -6,6 +7,7 @@ use super::*;
 use crate::actor::ingress::{OwnAddresses, owner};
 use crate::config::Ingress;
 use api::types::LeaseState;
+use ipam::Family;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -14,11 +16,8 @@ fn ip(text: &str) -> IpAddr {
 /// An agent that has addresses of its own on the host.
 async fn started(machine: &mut Machine, mode: Ingress) -> Actor<ModelHost> {
     let mut actor = machine.boot();
-    let own = OwnAddresses {
-        mode,
-        ..OwnAddresses::none()
-    };
-    actor.start_ingress(own);
+    let report = OwnAddresses::none().report;
+    actor.start_ingress(OwnAddresses::new(mode, "default", report));
     give_document(&mut actor);
     actor.run_pass().await;
     actor
@@ -107,4 +106,55 @@ async fn what_is_a_pods_or_nobodys_is_refused_and_no_pod_gets_what_is_the_agents
     });
     assert_eq!(collected.await.agent.len(), 2);
     assert_eq!(on_loopback(&actor), [ip("10.0.1.70")].into());
+}
+
+#[tokio::test]
+async fn what_their_own_pools_lack_is_drawn_from_the_pods_pool() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    assert_eq!(*actor.signals.ingress.borrow(), None, "nothing is read yet");
+    actor.start_ingress(OwnAddresses::none());
+    give_document(&mut actor);
+    actor.run_pass().await;
+    let both: BTreeSet<Family> = Family::ALL.into();
+    let given = actor.allocate_ingress(&owner("n"), &both).unwrap();
+    assert_eq!(given.len(), 2);
+    let again = actor.allocate_ingress(&owner("n"), &both).unwrap();
+    assert_eq!(again, given);
+    actor
+        .take_ingress(&owner("n"), given.clone())
+        .await
+        .unwrap();
+    assert_eq!(listed(&actor), given);
+    // A node with another name has others, for as long as the earlier ones are not given up.
+    let others = actor.allocate_ingress(&owner("m"), &both).unwrap();
+    assert!(others.is_disjoint(&given), "{others:?}");
+    // What is allocated is not in use yet.
+    assert_eq!(actor.ingress_addresses(), given);
+    actor.leave_ingress(&owner("n")).await.unwrap();
+    assert_eq!(actor.ingress_addresses(), BTreeSet::new());
+    machine.kill(actor);
+    let mut actor = started(&mut machine, Ingress::On).await;
+    assert_eq!(*actor.signals.ingress.borrow(), Some(others.clone()));
+    let again = actor.allocate_ingress(&owner("m"), &both).unwrap();
+    assert_eq!(again, others);
+}
+
+#[tokio::test]
+async fn a_pool_that_has_none_is_named_and_asked_for_more() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    let report = OwnAddresses::none().report;
+    actor.start_ingress(OwnAddresses::new(Ingress::On, "gateways", report));
+    give_document(&mut actor);
+    actor.run_pass().await;
+    let error = actor
+        .allocate_ingress(&owner("n"), &[Family::V4].into())
+        .unwrap_err();
+    assert!(error.message.contains("pool gateways"), "{error}");
+    let pools = actor.list_pools();
+    let asked = pools
+        .iter()
+        .find(|pool| pool.pool.as_deref() == Some("gateways"));
+    assert!(asked.is_some_and(|pool| pool.requested == 1), "{pools:?}");
 }
