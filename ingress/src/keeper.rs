@@ -113,10 +113,7 @@ impl Keeper {
     /// When the record is there and cannot be opened.
     pub fn open(folder: &Path, timeout: Duration, reach: fn(Moment)) -> io::Result<Self> {
         let file = RecordFile::new(folder);
-        let (record, damaged) = match file.read()? {
-            Ok(record) => (record, None),
-            Err(reason) => (Record::default(), Some(reason)),
-        };
+        let (record, damaged) = file.read()?;
         Ok(Self {
             file,
             record,

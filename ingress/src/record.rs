@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::backoff::Backoff;
@@ -26,7 +26,14 @@ pub struct Entry {
     /// All that the plugin is called with.
     pub request: Request,
     /// Its progress.
+    #[serde(deserialize_with = "known_or_asked")]
     pub state: State,
+}
+
+/// A state that only later agents know is read as one of which nothing is known, so that DEL comes next.
+fn known_or_asked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
+    let state = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(state).unwrap_or(State::Asked))
 }
 
 /// Progress of an attachment.
