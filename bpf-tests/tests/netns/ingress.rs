@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
+use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::{Addressing, Host};
 use bpf_tests::fabric::state::difference;
@@ -17,6 +18,15 @@ use crate::support::{carry, get, within};
 
 /// Time to get the addresses, or to give them up: the agent looks every ten seconds.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// Kills at each point: more of them in the long form.
+pub(crate) fn kills() -> usize {
+    if std::env::var_os("TOWPATH_FULL").is_some() {
+        5
+    } else {
+        1
+    }
+}
 
 /// A node whose ENI 1 has a prefix of each family.
 pub(crate) fn scene(world: bool) -> Fabric {
@@ -222,6 +232,64 @@ fn a_pool_without_an_address_is_named_and_pods_are_served() {
             .lines()
             .find(|line| line.contains(&address.to_string()));
         assert!(line.is_some_and(|line| line.contains("agent")), "{shown}");
+    }
+    fabric.finish().unwrap();
+}
+
+/// Points of the agent's own allocator, and of the loopback device.
+const POINTS: [(&str, [&str; 5]); 2] = [
+    (
+        "on",
+        [
+            "addresses.write",
+            "addresses.rename",
+            "addresses.written",
+            "apply.add-address",
+            "applied.add-address",
+        ],
+    ),
+    (
+        "off",
+        [
+            "apply.delete-address",
+            "applied.delete-address",
+            "addresses.write",
+            "addresses.rename",
+            "addresses.written",
+        ],
+    ),
+];
+
+#[test]
+fn a_kill_while_the_agent_allocates_for_itself_leaks_nothing() {
+    let mut fabric = scene(false);
+    for (mode, points) in POINTS {
+        for point in points.iter().cycle().take(kills() * points.len()) {
+            let (earlier, count) = if mode == "on" { ("off", 2) } else { ("on", 0) };
+            restart(&mut fabric, &json!({"ingress": earlier}));
+            wait_for(&fabric, 2 - count);
+            fabric.agent.stop().unwrap();
+            configure(&fabric, &json!({"ingress": mode}));
+            let environment = [(FAULT_VARIABLE, *point)];
+            fabric.agent.start(&fabric.node, &environment).unwrap();
+            fabric.agent.wait_for_fault(START).unwrap();
+            let left = on_loopback(&fabric);
+            fabric.start_agent().unwrap();
+            let own = wait_for(&fabric, count);
+            let listed = get(&fabric, "/v1/addresses");
+            let leases = listed["leases"].as_array().unwrap().len();
+            assert_eq!(leases, count, "{mode} {point}: {listed}");
+            within(SOON, "the host has these alone", || {
+                let there = on_loopback(&fabric);
+                let has = |address: &IpAddr| there.contains(&format!(" {address}/"));
+                let is_so = there.lines().count() == count && own.values().all(has);
+                check(is_so, || format!("{mode} {point}: {there}: {own:?}"))
+            });
+            if mode == "on" && !left.is_empty() {
+                let kept = own.values().any(|own| left.contains(&format!(" {own}/")));
+                assert!(kept, "{point}: {left} became {own:?}");
+            }
+        }
     }
     fabric.finish().unwrap();
 }

@@ -15,7 +15,7 @@ use bpf_tests::fabric::traffic::Protocol;
 use ipam::Family;
 use serde_json::{Value, json};
 
-use crate::ingress::{SOON, configure, own, restart, scene, wait_for};
+use crate::ingress::{SOON, configure, kills, own, restart, scene, wait_for};
 use crate::support::{get, within};
 
 const FAKE: &str = concat!(
@@ -23,19 +23,15 @@ const FAKE: &str = concat!(
     "/../ingress/tests/plugin/fake-ipam"
 );
 const REFERENCE: &str = "/usr/lib/cni/host-local";
-/// Set for the long form.
-const FULL: &str = "TOWPATH_FULL";
-/// Kills at each point in the long form.
-const KILLS: usize = 5;
 
 /// A node where a plugin gives the addresses.
-struct Delegated {
-    fabric: Fabric,
-    plugins: PathBuf,
+pub(crate) struct Delegated {
+    pub(crate) fabric: Fabric,
+    pub(crate) plugins: PathBuf,
 }
 
 impl Delegated {
-    fn new(plugin: &str) -> Self {
+    pub(crate) fn new(plugin: &str) -> Self {
         let fabric = scene(false);
         let plugins = fabric.file("plugins");
         fs::create_dir_all(&plugins).unwrap();
@@ -45,7 +41,7 @@ impl Delegated {
     }
 
     /// Makes the runtimes' configuration delegate to a plugin.
-    fn delegate(&self, version: &str, ipam: &Value) {
+    pub(crate) fn delegate(&self, version: &str, ipam: &Value) {
         let list = json!({"cniVersion": version, "name": "pods", "plugins": [
             {"type": "towpath-cni", "ipam": ipam}]});
         let folder = self.fabric.agent.conf_dir();
@@ -53,7 +49,7 @@ impl Delegated {
         fs::write(folder.join("10-towpath.conflist"), list.to_string()).unwrap();
     }
 
-    fn fake() -> Self {
+    pub(crate) fn fake() -> Self {
         let bed = Self::new(FAKE);
         bed.delegate("1.0.0", &json!({"type": "fake-ipam"}));
         let v4 = bed.address(Family::V4, 2).to_string();
@@ -77,7 +73,7 @@ impl Delegated {
         json!({"ingress": mode, "plugin-dirs": [self.plugins], "timeout": 2})
     }
 
-    fn restart(&mut self, mode: &str) {
+    pub(crate) fn restart(&mut self, mode: &str) {
         let settings = self.settings(mode);
         restart(&mut self.fabric, &settings);
     }
@@ -88,22 +84,22 @@ impl Delegated {
         folder.join(name)
     }
 
-    fn set(&self, name: &str, text: &str) {
+    pub(crate) fn set(&self, name: &str, text: &str) {
         fs::write(self.state(name), text).unwrap();
     }
 
-    fn unset(&self, name: &str) {
+    pub(crate) fn unset(&self, name: &str) {
         fs::remove_file(self.state(name)).unwrap();
     }
 
     /// The plugin's calls.
-    fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.state("calls")).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()
     }
 
     /// IPv4 addresses that the plugin has given and not got back.
-    fn given(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn given(&self) -> BTreeSet<IpAddr> {
         let files = fs::read_dir(self.state("given")).into_iter().flatten();
         let read = |file: fs::DirEntry| fs::read_to_string(file.path()).unwrap();
         files
@@ -111,7 +107,7 @@ impl Delegated {
             .collect()
     }
 
-    fn waits_for_given(&self, count: usize) {
+    pub(crate) fn waits_for_given(&self, count: usize) {
         within(SOON, "the plugin has given as much", || {
             let given = self.given();
             check(given.len() == count, || {
@@ -120,7 +116,17 @@ impl Delegated {
         });
     }
 
-    fn says(&self, text: &str) {
+    /// Waits until there is a record of calls, or none.
+    pub(crate) fn waits_for_record(&self, is_there: bool) {
+        let record = self.fabric.file("own").join("ingress.json");
+        within(SOON, "the record is as it should be", || {
+            check(record.exists() == is_there, || {
+                format!("{:?}", self.calls())
+            })
+        });
+    }
+
+    pub(crate) fn says(&self, text: &str) {
         within(SOON, text, || {
             let reasons = get(&self.fabric, "/v1/status")["health"]["reasons"].to_string();
             check(reasons.contains(text), || reasons)
@@ -233,11 +239,7 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
 #[test]
 fn a_kill_at_any_point_leaves_nothing_and_keeps_the_address() {
     let mut bed = Delegated::fake();
-    let kills = if std::env::var_os(FULL).is_some() {
-        KILLS
-    } else {
-        1
-    };
+    let kills = kills();
     bed.fabric.agent.stop().unwrap();
     for (mode, points) in [
         ("on", &["asked", "added", "given", "taken"][..]),
@@ -312,6 +314,22 @@ fn host_local_serves_every_version_and_cleanup_gives_back() {
         }
     }
     assert_eq!(own(&bed.fabric).unwrap().len(), 1);
+    bed.restart("off");
+    wait_for(&bed.fabric, 0);
+    within(SOON, "nothing is reserved", || {
+        check(reserved().is_empty(), || format!("{:?}", reserved()))
+    });
+    // A range whose only address somebody has, until that is given back.
+    let only = bed.address(Family::V4, 3);
+    let taken = data.join("pods").join(only.to_string());
+    fs::write(&taken, "a-pod\r\neth0").unwrap();
+    let range = json!([[{"subnet": format!("{v4}/28"), "rangeStart": only, "rangeEnd": only}]]);
+    let full = json!({"type": "host-local", "ranges": range, "dataDir": data});
+    bed.delegate("1.0.0", &full);
+    bed.restart("on");
+    bed.says("host-local ADD failed: failed to allocate for range 0: no IP addresses available");
+    fs::remove_file(taken).unwrap();
+    assert_eq!(wait_for(&bed.fabric, 1)[&Family::V4], only);
     bed.fabric.agent.stop().unwrap();
     let cleaned = bed
         .fabric

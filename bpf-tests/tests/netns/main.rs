@@ -39,6 +39,7 @@ mod host_ports;
 mod host_source;
 mod ingress;
 mod ingress_delegated;
+mod ingress_ours;
 mod ingress_qdisc;
 mod internet_mtu;
 mod ipv6_only;

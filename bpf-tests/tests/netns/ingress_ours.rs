@@ -1,0 +1,120 @@
+//! The agent's own addresses beside our own plugins: our IPAM plugin as the delegated one, and a garbage
+//! collection that a runtime asks ours for.
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::agent;
+use bpf_tests::fabric::traffic::Protocol;
+use serde_json::{Value, json};
+
+use crate::ingress::wait_for;
+use crate::ingress_delegated::Delegated;
+
+/// Writes down its calls and runs our IPAM plugin, which is beside it.
+const RECORDED: &str = "#!/bin/sh\n\
+    echo \"$CNI_COMMAND $CNI_CONTAINERID\" >> \"$0.calls\"\n\
+    exec \"${0%/*}/towpath-ipam\"\n";
+
+fn plugin() -> Result<PathBuf> {
+    let plugin = agent::binary()?.with_file_name("towpath-cni");
+    ensure!(plugin.is_file(), "{} is missing", plugin.display());
+    Ok(plugin)
+}
+
+/// A listener on each of the agent's addresses is reached from the VPC.
+fn are_reached(bed: &Delegated) {
+    for (family, address) in wait_for(&bed.fabric, 2) {
+        let to = Place {
+            netns: &bed.fabric.node,
+            address,
+        };
+        Protocol::Tcp.exchange(bed.fabric.peer(family), to).unwrap();
+    }
+}
+
+#[test]
+fn our_own_ipam_plugin_is_a_delegated_one_like_any_other() {
+    let mut bed = Delegated::fake();
+    symlink(plugin().unwrap(), bed.plugins.join("towpath-ipam")).unwrap();
+    let recorded = bed.plugins.join("recorded-ipam");
+    fs::write(&recorded, RECORDED).unwrap();
+    fs::set_permissions(&recorded, Permissions::from_mode(0o755)).unwrap();
+    let calls = bed.plugins.join("recorded-ipam.calls");
+    for version in ["0.3.1", "1.1.0"] {
+        let ipam = json!({
+            "type": "recorded-ipam", "socket": bed.fabric.agent.socket(),
+            "state-dir": bed.fabric.file("cni")
+        });
+        bed.delegate(version, &ipam);
+        bed.restart("on");
+        are_reached(&bed);
+        let own = wait_for(&bed.fabric, 2);
+        bed.restart("on");
+        assert_eq!(wait_for(&bed.fabric, 2), own, "{version}");
+        bed.restart("off");
+        wait_for(&bed.fabric, 0);
+    }
+    // The agent's last turn may come after its list is empty.
+    bed.waits_for_record(false);
+    let all = fs::read_to_string(calls).unwrap();
+    let count = |command: &str| all.lines().filter(|line| line.starts_with(command)).count();
+    assert_eq!((count("ADD"), count("DEL")), (2, 2), "{all}");
+    assert!(
+        all.lines().all(|line| line.contains(" towpath-ingress-")),
+        "{all}"
+    );
+    // By its own name no process is called for it: the allocator is the agent's own.
+    bed.delegate("1.0.0", &json!({"type": "towpath-ipam"}));
+    bed.restart("on");
+    are_reached(&bed);
+    bed.waits_for_record(false);
+    bed.fabric.finish().unwrap();
+}
+
+/// GC as a runtime calls it that knows of no container.
+fn collect(bed: &Delegated) -> Result<()> {
+    let config = json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "towpath-cni",
+        "ipam": {"type": "fake-ipam"}, "socket": bed.fabric.agent.socket(),
+        "state-dir": bed.fabric.file("cni"), "cni.dev/valid-attachments": []
+    });
+    let mut run = Command::new(plugin()?)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("CNI_COMMAND", "GC")
+        .env("CNI_PATH", &bed.plugins)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = run.stdin.take() {
+        stdin.write_all(config.to_string().as_bytes())?;
+    }
+    let output = run.wait_with_output()?;
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    ensure!(output.status.success(), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_runtimes_garbage_collection_takes_none_of_them() {
+    let mut bed = Delegated::fake();
+    bed.delegate("1.1.0", &json!({"type": "fake-ipam"}));
+    bed.restart("on");
+    let own = wait_for(&bed.fabric, 2);
+    let given = bed.given();
+    // A container that no runtime knows any more.
+    bed.set("given/pods.lost.eth0", "10.0.1.250");
+    assert_eq!(bed.given().len(), 2);
+    collect(&bed).unwrap();
+    assert_eq!(bed.given(), given, "{:?}", bed.calls());
+    bed.restart("on");
+    assert_eq!(wait_for(&bed.fabric, 2), own);
+    are_reached(&bed);
+    bed.fabric.finish().unwrap();
+}
