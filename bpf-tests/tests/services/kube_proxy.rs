@@ -109,10 +109,13 @@ fn kubernetes(family: Family) -> &'static str {
 }
 
 fn object(service: &Service) -> Value {
+    let port = service
+        .external
+        .map_or(SERVICE_PORT, |external| external.port());
     let ports = Transport::ALL.map(|transport| {
         json!({
             "name": transport.name(), "protocol": transport.name().to_uppercase(),
-            "port": SERVICE_PORT, "targetPort": BACKEND_PORT, "nodePort": service.node_port()
+            "port": port, "targetPort": BACKEND_PORT, "nodePort": service.node_port()
         })
     });
     let mut object = json!({
@@ -132,6 +135,9 @@ fn object(service: &Service) -> Value {
             "sessionAffinity": "None",
         }
     });
+    if let Some(external) = service.external {
+        object["spec"]["externalIPs"] = json!([external.ip()]);
+    }
     if service.sticky {
         object["spec"]["sessionAffinity"] = json!("ClientIP");
         object["spec"]["sessionAffinityConfig"] =

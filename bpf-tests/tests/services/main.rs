@@ -9,6 +9,7 @@
 mod asked;
 mod cases;
 mod collision;
+mod external;
 mod iptables;
 mod kube_proxy;
 mod lasting;
@@ -150,6 +151,16 @@ fn kube_proxy_iptables() {
 #[test]
 fn kube_proxy_nftables() {
     everything(Setting::direct(Kind::KubeProxy(ProxyMode::Nftables)));
+}
+
+#[test]
+fn kube_proxy_iptables_serves_the_agents_own_addresses() {
+    external::is_served(ProxyMode::Iptables).unwrap();
+}
+
+#[test]
+fn kube_proxy_nftables_serves_the_agents_own_addresses() {
+    external::is_served(ProxyMode::Nftables).unwrap();
 }
 
 #[test]

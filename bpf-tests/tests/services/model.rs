@@ -1,6 +1,6 @@
 //! Services of a node, independent of their rules.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipam::Family;
 use ipnet::IpNet;
@@ -57,6 +57,8 @@ pub(crate) struct Backend {
 pub(crate) struct Service {
     pub(crate) number: u16,
     pub(crate) address: IpAddr,
+    /// Its external address, if it has one, and the port that it has at all of its addresses then.
+    pub(crate) external: Option<SocketAddr>,
     pub(crate) policy: Policy,
     /// True if a client stays with its backend.
     pub(crate) sticky: bool,

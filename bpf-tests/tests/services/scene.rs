@@ -253,27 +253,12 @@ impl Scene {
         scene.add_load_balancers()?;
         let rules = setting.kind.install(&scene.fabric, &served)?;
         if setting.path == Path::Direct {
-            scene.wait_for_notes()?;
+            wait_for_notes(&scene.fabric)?;
         }
         Ok(Self {
             _rules: rules,
             ..scene
         })
-    }
-
-    /// Waits until the agent has seen the rules, and its programs store flows through the stack.
-    fn wait_for_notes(&self) -> Result<()> {
-        let agent = &self.fabric.agent;
-        eventually(SEEN, "flows of service NAT are noted", || {
-            let status = agent.ask("GET", "/v1/status", None)?;
-            let service_nat = &status["service-nat"];
-            check(service_nat["notes"] == true, || service_nat.to_string())?;
-            let objects = agent.ask("GET", "/v1/routes", None)?;
-            let mut objects = objects.as_array().into_iter().flatten();
-            let missing = objects.find(|object| object["state"] != "present");
-            check(missing.is_none(), || format!("{missing:?}"))
-        })
-        .map(drop)
     }
 
     fn add_services(&mut self, family: Family) -> Result<()> {
@@ -304,6 +289,7 @@ impl Scene {
             let service = Service {
                 number,
                 address,
+                external: None,
                 policy,
                 sticky: which == Which::Sticky,
                 backends: sites.into_iter().map(backend).collect::<Result<_>>()?,
@@ -444,6 +430,21 @@ impl Scene {
     pub(crate) fn node_address(&self, eni: u8, family: Family) -> Result<IpAddr> {
         self.fabric.translation_address(eni, family)
     }
+}
+
+/// Waits until the agent has seen the rules, and its programs are those that note flows.
+pub(crate) fn wait_for_notes(fabric: &Fabric) -> Result<()> {
+    let agent = &fabric.agent;
+    eventually(SEEN, "flows of service NAT are noted", || {
+        let status = agent.ask("GET", "/v1/status", None)?;
+        let service_nat = &status["service-nat"];
+        check(service_nat["notes"] == true, || service_nat.to_string())?;
+        let objects = agent.ask("GET", "/v1/routes", None)?;
+        let mut objects = objects.as_array().into_iter().flatten();
+        let missing = objects.find(|object| object["state"] != "present");
+        check(missing.is_none(), || format!("{missing:?}"))
+    })
+    .map(drop)
 }
 
 /// The host port of a pod.

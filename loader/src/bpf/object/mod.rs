@@ -18,7 +18,6 @@ use datapath_common::config;
 use datapath_common::counter::Program;
 
 use crate::bpf::jiffies::jiffies_per_second;
-use crate::bpf::object::skip_kernel_btf;
 use crate::bpf::pins::{self, Pins};
 use crate::bpf::settings::{DatapathSettings, Globals};
 
