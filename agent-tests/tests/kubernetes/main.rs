@@ -16,6 +16,7 @@ mod deleted_pool;
 mod events;
 mod exhaustion;
 mod faults;
+mod ingress;
 mod instance;
 mod ipv6_only;
 mod kills;
