@@ -9,6 +9,7 @@
 mod across;
 mod deployment;
 mod full;
+mod gateway;
 mod lifecycle;
 mod mishaps;
 mod operated;
