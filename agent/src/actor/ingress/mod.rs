@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use tokio::sync::watch;
 
 use self::pools::OwnPools;
-use super::admission::Admission;
 use crate::actor::Actor;
 use crate::allocation::{Addresses, is_own};
 use crate::config::Ingress;
