@@ -10,7 +10,9 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::send_ip;
 use bpf_tests::fabric::{Fabric, Place};
 use bpf_tests::random::Random;
-use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, TcpHeader, ip_number};
+use etherparse::{
+    IpHeaders, Ipv4Extensions, Ipv4Header, Ipv6Extensions, Ipv6Header, TcpHeader, ip_number,
+};
 use ipam::Family;
 use serde_json::{Value, json};
 
@@ -37,7 +39,7 @@ fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, is_reset: bool) -> R
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let ip = Ipv4Header::new(length, 64, ip_number::TCP, from.octets(), to.octets())?;
             tcp.checksum = tcp.calc_checksum_ipv4(&ip, &[])?;
-            IpHeaders::Ipv4(ip, Default::default())
+            IpHeaders::Ipv4(ip, Ipv4Extensions::default())
         }
         (from, to) => {
             let octets = |address: IpAddr| match address {
@@ -53,7 +55,7 @@ fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, is_reset: bool) -> R
                 ..Ipv6Header::default()
             };
             tcp.checksum = tcp.calc_checksum_ipv6(&ip, &[])?;
-            IpHeaders::Ipv6(ip, Default::default())
+            IpHeaders::Ipv6(ip, Ipv6Extensions::default())
         }
     };
     let mut packet = Vec::new();
