@@ -257,7 +257,7 @@ impl Event<'_> {
                 "apiVersion": api_version, "kind": kind, "namespace": of, "name": name,
                 "uid": uid,
             },
-            "type": "Warning",
+            "type": self.report.kind(),
             "reason": self.report.reason,
             "firstTimestamp": self.time(self.report.first),
             "source": {"component": component, "host": instance},
@@ -309,10 +309,19 @@ mod tests {
         assert_eq!(object["firstTimestamp"], "2001-09-09T01:45:10Z");
         assert_eq!(object["lastTimestamp"], "2001-09-09T01:46:10Z");
         assert_eq!(object["count"], 3);
+        assert_eq!(object["type"], "Warning");
         let message = object["message"].as_str().unwrap();
         assert_eq!(message.chars().count(), MESSAGE_MAX);
         let name = object["metadata"]["name"].as_str().unwrap();
         assert!(name.len() <= 253 && !name.contains("-."), "{name}");
+        let released = Event {
+            report: &Report {
+                reason: "BlocksReleased",
+                ..report.clone()
+            },
+            ..event
+        };
+        assert_eq!(released.whole()["type"], "Normal");
         let later = Event {
             report: &Report {
                 count: 9,

@@ -59,6 +59,21 @@ pub struct Report {
     pub last: Duration,
 }
 
+/// Reasons that ask nobody for anything. All others are warnings.
+const NORMAL: [Reason; 2] = ["BlocksReleased", "BlocksClaimedAgain"];
+
+impl Report {
+    /// The `type` of the event.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        if NORMAL.contains(&self.reason) {
+            "Normal"
+        } else {
+            "Warning"
+        }
+    }
+}
+
 type Key = (Subject, Reason, String);
 
 #[derive(Debug)]

@@ -212,13 +212,13 @@ impl Addresses {
             manager.reconfigure(kind);
             self.pools_refused = refused;
             let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
-            let released = manager.allocator().released().count();
+            let unconfirmed = manager.allocator().unconfirmed().count();
             let changes = manager.observe(document);
-            // One that is gone is remembered no more.
-            self.is_stale |= released != manager.allocator().released().count();
             self.has_news = true;
             log(&changes);
             manager.allocator_mut().confirm(Self::now());
+            // A block that is gone, or whose claim is confirmed, is remembered no more.
+            self.is_stale |= unconfirmed != manager.allocator().unconfirmed().count();
             self.changes = changes;
             self.inputs = Some(inputs);
         }

@@ -23,7 +23,7 @@ impl Addresses {
         }
         // Somebody else may have it a moment after this is told, also if the agent starts anew.
         let is_saved = self.save();
-        if !is_saved && self.manager.allocator().released().next().is_some() {
+        if !is_saved && self.manager.allocator().unconfirmed().next().is_some() {
             return None;
         }
         self.has_news = false;

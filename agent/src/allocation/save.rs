@@ -62,7 +62,7 @@ impl Addresses {
             };
             (!about.leases.is_empty()).then_some(Entry::Owner(about))
         });
-        let released = allocator.released().map(Entry::Released);
+        let released = allocator.unconfirmed().map(Entry::Released);
         owners.chain(cooling).chain(released).collect()
     }
 }

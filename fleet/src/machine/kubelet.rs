@@ -9,7 +9,6 @@ use kubernetes::operation::report::Reason;
 use super::Fleet;
 use crate::input::Moment;
 use crate::member::Member;
-use crate::work::{About, Event, Task};
 
 /// Pods of the host's network need no address. The formula of EKS for a kubelet's maxPods adds as many.
 const OF_THE_HOST: u32 = 2;
@@ -71,13 +70,7 @@ impl Fleet {
         }
         member.max_pods_warning.clone_from(&warning);
         if let Some(text) = warning {
-            let id = self.next_id.advance();
-            let task = Task::Event(Event {
-                about: About::Node(name.to_owned()),
-                reason: Reason::MaxPodsTooHigh,
-                text,
-            });
-            self.out.push(crate::Work { id, task });
+            self.report(name, Reason::MaxPodsTooHigh, text);
         }
     }
 }

@@ -8,6 +8,7 @@ mod pages;
 mod plain;
 mod plan;
 mod pools;
+mod released;
 mod removal;
 mod sweeping;
 mod timers;

@@ -71,6 +71,7 @@ impl Fleet {
         }
         self.line_up(name, at);
         self.warn_of_max_pods(name, at);
+        self.report_released(name, at);
         again = soonest(again, self.write(name, publication.as_ref(), at));
         let release = self.members.get(name).map(|it| &it.releases);
         again = soonest(again, release.and_then(|it| it.next(at.now)));

@@ -20,7 +20,7 @@ pub(crate) use self::doubt::Doubts;
 pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
 pub(crate) use self::publication::Publication;
 pub(crate) use self::published::Published;
-pub(crate) use self::release::Releases;
+pub(crate) use self::release::{Ended, Releases};
 use crate::{Part, Settings, WorkId};
 
 /// The longest wait for what EC2 does not show, and after writes that failed.

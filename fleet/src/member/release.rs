@@ -48,6 +48,16 @@ pub(crate) struct Releases {
     /// of them.
     pub(crate) taking: BTreeSet<IpNet>,
     grace: Duration,
+    ended: Ended,
+}
+
+/// Blocks that were marked and are not any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ended {
+    /// EC2 has taken them back.
+    pub(crate) released: BTreeSet<IpNet>,
+    /// The agent claims them again.
+    pub(crate) returned: BTreeSet<IpNet>,
 }
 
 /// The claims on a block, as this leader has seen them.
@@ -93,8 +103,10 @@ impl Releases {
             shown.insert(*block, claim);
         }
         self.shown = shown;
-        let marked = marks::blocks(object).into_iter();
+        let marked = marks::blocks(object);
+        self.note_ended(&marked);
         self.marked = marked
+            .into_iter()
             .map(|block| (block, self.marked.get(&block).copied().unwrap_or(now)))
             .collect();
         self.returning = self.marked.keys().copied().collect();
@@ -104,6 +116,21 @@ impl Releases {
         } else {
             GRACE_OF_OTHERS
         };
+    }
+
+    fn note_ended(&mut self, marked: &BTreeSet<IpNet>) {
+        for block in self.marked.keys().filter(|it| !marked.contains(it)) {
+            if self.gone.contains(block) {
+                self.ended.released.insert(*block);
+            } else if self.returning.contains(block) {
+                self.ended.returned.insert(*block);
+            }
+        }
+    }
+
+    /// The blocks whose marks have gone since the last call.
+    pub(crate) fn take_ended(&mut self) -> Ended {
+        std::mem::take(&mut self.ended)
     }
 
     /// Begins an epoch: another leader may be at work on what is marked, and nothing else is known.
@@ -217,3 +244,6 @@ impl Releases {
         self.marked.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::{ReleaseMode, Settings};
+use fleet::{About, ReleaseMode, Settings};
+use kubernetes::operation::report::Reason;
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CLUSTER, Fault, Planned, world};
@@ -67,6 +68,16 @@ fn shrink(bed: &mut Bed, to: usize) -> BTreeSet<String> {
     given
 }
 
+/// The texts of the node's events with a reason.
+fn events(bed: &Bed, reason: Reason) -> Vec<&str> {
+    let about = About::Node("one".to_owned());
+    let events = bed.events.iter();
+    events
+        .filter(|it| it.about == about && it.reason == reason)
+        .map(|it| it.text.as_str())
+        .collect()
+}
+
 #[test]
 fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     let mut bed = bed(14);
@@ -87,6 +98,11 @@ fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     });
     bed.run(Duration::from_mins(2));
     assert_eq!(marks(&bed), BTreeSet::new(), "they go with the blocks");
+    let released = events(&bed, Reason::BlocksReleased).join("\n");
+    for block in &given {
+        assert_eq!(released.matches(block).count(), 1, "{block}: {released}");
+    }
+    assert_eq!(events(&bed, Reason::BlocksClaimedAgain), [""; 0]);
     assert_eq!(bed.shown("one"), 10);
     bed.run(Duration::from_mins(5));
     bed.assert_true("after the release");
@@ -136,6 +152,12 @@ fn a_block_that_is_claimed_again_stays() {
     bed.run(Duration::from_mins(3));
     assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
     assert_eq!((bed.shown("one"), marks(&bed)), (14, BTreeSet::new()));
+    let claimed = events(&bed, Reason::BlocksClaimedAgain).join("\n");
+    assert!(
+        given.iter().all(|block| claimed.contains(block)),
+        "{claimed}"
+    );
+    assert_eq!(events(&bed, Reason::BlocksReleased), [""; 0]);
 }
 
 #[test]

@@ -21,6 +21,17 @@ use crate::{Family, Time};
 /// An operator that goes by what it read a while ago may take a block back 180 seconds after it was given
 /// back. One minute of that is its own.
 const RECLAIMS: Duration = Duration::from_mins(2);
+/// Such an operator reads claims at least so often. It may never see one that stood for less.
+const READS: Duration = Duration::from_mins(1);
+
+/// A claim that the document shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Confirmed {
+    /// The time at which a document showed the claim first.
+    since: Time,
+    /// The time since when the block counted as given back before, if that is known.
+    given_back: Option<Time>,
+}
 
 impl Allocator {
     /// Gives back blocks that nobody has an address of and that demand leaves to spare, and claims again
@@ -34,10 +45,23 @@ impl Allocator {
             self.give_back(&pool, family, spare, &mut result.released);
         }
         for net in &result.released {
-            self.given_back.insert(*net, now);
+            if let Some(since) = self.counts_since(*net, now) {
+                self.given_back.insert(*net, since);
+            }
             self.unclaimed_blocks.remove(net);
         }
         result
+    }
+
+    /// The time since when a block counts as given back that is given back now. A claim that was too
+    /// short for every reader to see it changes nothing.
+    fn counts_since(&self, net: IpNet, now: Time) -> Option<Time> {
+        let claim = self.confirmed.get(&net)?;
+        if now.since(claim.since) >= READS {
+            Some(now)
+        } else {
+            claim.given_back
+        }
     }
 
     /// True if a block of the node waits for its claim to be written.
@@ -104,6 +128,21 @@ impl Allocator {
                 self.released.insert(net);
             }
             self.settle_one(net.addr());
+            self.confirmed.insert(
+                net,
+                Confirmed {
+                    since: now,
+                    given_back,
+                },
+            );
+        }
+        let claimed = &self.announcement.claimed;
+        self.confirmed.retain(|net, _| claimed.contains(net));
+        for net in claimed {
+            self.confirmed.entry(*net).or_insert(Confirmed {
+                since: now,
+                given_back: None,
+            });
         }
     }
 

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use self::balance::Confirmed;
 use self::index::Index;
 pub use self::release::Advanced;
 pub use self::restore::{Conflict, Dropped, Restored, SeenEndpoint, WhyDropped};
@@ -58,10 +59,13 @@ pub struct Allocator {
     waiters: Waiting,
     /// Blocks that were given back and that the node still has.
     released: BTreeSet<IpNet>,
-    /// Of these, the time at which each was given back, unless an earlier allocator did so.
+    /// Of these, the time since when each counts as given back, if that is known.
     given_back: BTreeMap<IpNet, Time>,
-    /// Blocks that are claimed again, each with the time at which it was given back, if that is known.
+    /// Blocks that are claimed again, each with the time since when it counts as given back, if that is
+    /// known.
     reclaiming: BTreeMap<IpNet, Option<Time>>,
+    /// Blocks whose claim the last document shows.
+    confirmed: BTreeMap<IpNet, Confirmed>,
     /// Of the blocks that were given back, those that a document has shown without a claim since then.
     unclaimed_blocks: BTreeSet<IpNet>,
 }
@@ -86,6 +90,7 @@ impl Allocator {
             released: BTreeSet::new(),
             given_back: BTreeMap::new(),
             reclaiming: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             unclaimed_blocks: BTreeSet::new(),
         }
     }
@@ -111,8 +116,9 @@ impl Allocator {
         }
     }
 
-    /// Blocks that were given back, with those of which a new claim is not confirmed.
-    fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
+    /// Blocks that a restart has to know as given back: those that are, and those of which a new claim
+    /// is not confirmed.
+    pub fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
         let all = self.released.iter().chain(self.reclaiming.keys());
         all.copied()
     }

@@ -43,12 +43,14 @@ fn life(allocator: &Allocator, cidr: &str) -> Life {
         .life
 }
 
-/// An allocator that has given the second block back, as the last document shows if `is_seen`.
+/// An allocator that has given the second block back after a minute, as the last document shows if
+/// `is_seen`.
 fn given_back(is_versioned: bool, is_seen: bool) -> Allocator {
     let mut allocator = allocator();
     allocator.observe(document(&[FIRST, SECOND], is_versioned));
+    allocator.confirm(at(0));
     get(&mut allocator, "a", 0).unwrap();
-    assert_eq!(allocator.balance(at(0)).released, [net(SECOND)]);
+    assert_eq!(allocator.balance(at(60)).released, [net(SECOND)]);
     if is_seen {
         allocator.observe(document(&[FIRST], is_versioned));
     }
@@ -96,21 +98,21 @@ fn a_block_is_claimed_again_only_after_its_release_was_seen() {
     let mut unseen = given_back(true, false);
     want_more(&mut unseen, &[FIRST, SECOND], true);
     assert_eq!(
-        unseen.balance(at(1)).retaken,
+        unseen.balance(at(61)).retaken,
         [],
         "a late write could take the claim away"
     );
     let mut seen = given_back(true, true);
     want_more(&mut seen, &[FIRST], true);
-    assert_eq!(seen.balance(at(1)).retaken, [net(SECOND)]);
+    assert_eq!(seen.balance(at(61)).retaken, [net(SECOND)]);
     assert_eq!(
         life(&seen, SECOND),
         Life::Announced,
         "until the claim is written"
     );
-    assert_eq!(seen.balance(at(1)), ipam::Rebalanced::default(), "once");
+    assert_eq!(seen.balance(at(61)), ipam::Rebalanced::default(), "once");
     want_more(&mut seen, &[FIRST, SECOND], true);
-    seen.confirm(at(2));
+    seen.confirm(at(62));
     assert_eq!(life(&seen, SECOND), Life::Usable);
 }
 
@@ -121,21 +123,53 @@ fn an_operator_that_goes_by_what_it_read_leaves_two_minutes() {
         want_more(&mut allocator, &[FIRST], is_versioned);
         !allocator.balance(at(seconds)).retaken.is_empty()
     };
-    assert!(again(119, false));
-    assert!(!again(120, false));
+    assert!(again(179, false));
+    assert!(!again(180, false));
     assert!(again(3600, true));
     // The claim itself has to be there by then.
     for (seconds, expected) in [
-        (119, Life::Usable),
-        (120, Life::Draining(Draining::Released)),
+        (179, Life::Usable),
+        (180, Life::Draining(Draining::Released)),
     ] {
         let mut allocator = given_back(false, true);
         want_more(&mut allocator, &[FIRST], false);
-        assert_eq!(allocator.balance(at(60)).retaken, [net(SECOND)]);
+        assert_eq!(allocator.balance(at(120)).retaken, [net(SECOND)]);
         want_more(&mut allocator, &[FIRST, SECOND], false);
         allocator.confirm(at(seconds));
         assert_eq!(life(&allocator, SECOND), expected, "{seconds}");
     }
+}
+
+/// A reader of once a minute may have missed the claim. It counts on from the first release then.
+#[test]
+fn a_claim_of_less_than_a_minute_begins_no_new_time() {
+    let again = |claimed_for: u64, at_last: u64| {
+        let mut allocator = given_back(false, true);
+        want_more(&mut allocator, &[FIRST], false);
+        assert_eq!(allocator.balance(at(90)).retaken, [net(SECOND)]);
+        want_more(&mut allocator, &[FIRST, SECOND], false);
+        allocator.confirm(at(100));
+        allocator.observe(document(&[FIRST, SECOND], false));
+        allocator.confirm(at(101));
+        let released = allocator.balance(at(100 + claimed_for)).released;
+        assert_eq!(released, [net(SECOND)]);
+        want_more(&mut allocator, &[FIRST], false);
+        !allocator.balance(at(at_last)).retaken.is_empty()
+    };
+    assert!(again(59, 179));
+    assert!(!again(59, 180));
+    assert!(again(60, 279));
+}
+
+#[test]
+fn a_first_claim_of_less_than_a_minute_leaves_no_time() {
+    let mut allocator = allocator();
+    allocator.observe(document(&[FIRST, SECOND], false));
+    allocator.confirm(at(0));
+    get(&mut allocator, "a", 0).unwrap();
+    assert_eq!(allocator.balance(at(59)).released, [net(SECOND)]);
+    want_more(&mut allocator, &[FIRST], false);
+    assert_eq!(allocator.balance(at(60)).retaken, []);
 }
 
 #[test]
@@ -159,12 +193,12 @@ fn a_claim_that_a_restart_interrupts_is_made_again_by_its_rules() {
     let again = |is_versioned: bool| {
         let mut allocator = given_back(is_versioned, true);
         want_more(&mut allocator, &[FIRST], is_versioned);
-        assert_eq!(allocator.balance(at(1)).retaken, [net(SECOND)]);
+        assert_eq!(allocator.balance(at(61)).retaken, [net(SECOND)]);
         let state = allocator.state();
-        let mut allocator = Allocator::restore(releasing(), state, None, at(2)).0;
+        let mut allocator = Allocator::restore(releasing(), state, None, at(62)).0;
         want_more(&mut allocator, &[FIRST], is_versioned);
         set_ready(&mut allocator, &["eni-1"]);
-        !allocator.balance(at(3)).retaken.is_empty()
+        !allocator.balance(at(63)).retaken.is_empty()
     };
     assert!(again(true));
     assert!(!again(false), "nobody knows since when it is not claimed");

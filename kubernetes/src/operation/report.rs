@@ -52,6 +52,10 @@ pub enum Reason {
     BlockConflict,
     /// The kubelet takes more pods than its node can have addresses for.
     MaxPodsTooHigh,
+    /// EC2 has taken back blocks that nobody used.
+    BlocksReleased,
+    /// The agent claims blocks that were on their way back to EC2.
+    BlocksClaimedAgain,
     /// A call failed.
     CallFailed,
 }
@@ -84,6 +88,8 @@ impl Reason {
             Self::PoolInUse => "PoolInUse",
             Self::BlockConflict => "BlockConflict",
             Self::MaxPodsTooHigh => "MaxPodsTooHigh",
+            Self::BlocksReleased => "BlocksReleased",
+            Self::BlocksClaimedAgain => "BlocksClaimedAgain",
             Self::CallFailed => "CallFailed",
         }
     }

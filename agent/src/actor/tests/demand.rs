@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::types::AllocationMode;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
+use ipnet::IpNet;
 use loader::intent::{Node, StaticAddress};
 
 use super::allocation::{ask, give, wanted};
@@ -216,4 +217,41 @@ async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
     document(&mut actor, with_block);
     actor.run_pass().await;
     actor.with_addresses(of_mars("x")).unwrap();
+}
+
+/// Has the document show these claims of IPv4 blocks, and returns those that the agent writes then.
+async fn claims(actor: &mut Actor<ModelHost>, pre_allocate: u32, claimed: &[IpNet]) -> Vec<IpNet> {
+    document(actor, |node| {
+        node.pre_allocate = Some(pre_allocate);
+        node.allocated.push(AllocatedPool {
+            pool: "default".to_owned(),
+            edges: EdgeRules::ALL,
+            cidrs: claimed.to_vec(),
+        });
+    });
+    actor.run_pass().await;
+    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
+    let pools = outlook.wanted.allocated.into_iter();
+    let blocks = pools.flat_map(|kept| kept.cidrs);
+    blocks.filter(|block| block.addr().is_ipv4()).collect()
+}
+
+/// An operator that works from a cache may have taken the block while the agent was away.
+#[tokio::test]
+async fn a_claim_that_a_restart_interrupts_is_not_made_again() {
+    let mut machine = Machine::new();
+    let settings = "ipam: {release: 'on'}\nkubernetes: {enabled: true, node-name: node}";
+    machine.config = Config::parse(settings).unwrap();
+    let mut actor = machine.boot();
+    let all = claims(&mut actor, 1, &[]).await;
+    assert_eq!(claims(&mut actor, 60, &all).await, all);
+    actor.addresses.age(Duration::from_mins(1));
+    let kept = claims(&mut actor, 1, &all).await;
+    assert!(kept.len() < all.len(), "{all:?}");
+    assert_eq!(claims(&mut actor, 1, &kept).await, kept);
+    assert_eq!(claims(&mut actor, 51, &kept).await, all);
+    machine.kill(actor);
+
+    let mut actor = machine.boot();
+    assert_eq!(claims(&mut actor, 51, &kept).await, kept);
 }

@@ -1,5 +1,5 @@
-//! An operator of another project. It works by objects that it read up to a minute ago, and knows nothing
-//! of versions.
+//! An operator of another project. It works by objects that it read up to a minute ago, sees no claim that
+//! came and went between two reads, and knows nothing of versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 use super::super::bed::Bed;
 use super::play::Random;
 
-/// Its cache is read again after so long.
-const CACHE: Duration = Duration::from_mins(1);
+/// Its cache is read again within so many seconds.
+const CACHE: u64 = 60;
 /// A block that is claimed in no cache of this time goes back. That of a node goes only once its agent has
-/// claimed some.
+/// claimed some: of an object that was made again, nothing says which blocks pods have.
 const DELAY: Duration = Duration::from_mins(3);
 
 /// A block of an object, by the object's uid.
@@ -53,7 +53,8 @@ impl Foreign {
             return 0;
         }
         if now >= self.next_read {
-            self.next_read = now.after(CACHE);
+            let pause = Duration::from_secs(1) + random.seconds(CACHE);
+            self.next_read = now.after(pause);
             self.read(bed);
         }
         let mut taken = 0;

@@ -1,0 +1,50 @@
+use serde_json::json;
+
+use super::*;
+
+/// An object whose status shows these addresses, with the spec that its agent wrote last.
+fn object(shown: &[&str], written: u32) -> Value {
+    let pools = json!({"requested": [{"pool": "default", "needed": {"ipv4-addrs": written}}]});
+    json!({
+        "spec": {"ipam": {"pools": pools}},
+        "status": {"eni": {"enis": {"eni-1": {"id": "eni-1", "addresses": shown}}}}
+    })
+}
+
+fn observe(releases: &mut Releases, (before, object): (Option<&Value>, &Value), claimed: &[&str]) {
+    let claimed = claimed.iter().map(|text| text.parse().unwrap());
+    let seen = (&Published::read(object), &claimed.collect());
+    releases.observe(object, before, seen, Time::from_millis(0));
+}
+
+#[test]
+fn a_write_answers_for_the_blocks_that_were_shown_before_it() {
+    let mut releases = Releases::default();
+    let first = object(&["10.0.0.5"], 1);
+    observe(&mut releases, (None, &first), &[]);
+    assert_eq!(releases.never_claimed(), 1);
+    let second = object(&["10.0.0.5", "10.0.0.6"], 1);
+    observe(&mut releases, (Some(&first), &second), &[]);
+    assert_eq!(releases.never_claimed(), 2, "the agent has written nothing");
+    let third = object(&["10.0.0.5", "10.0.0.6", "10.0.0.7"], 2);
+    observe(&mut releases, (Some(&second), &third), &[]);
+    assert_eq!(releases.never_claimed(), 1, "it may not have seen the last");
+    observe(&mut releases, (None, &third), &[]);
+    assert_eq!(
+        releases.never_claimed(),
+        3,
+        "nothing is known of another object"
+    );
+}
+
+#[test]
+fn a_claim_is_an_answer() {
+    let mut releases = Releases::default();
+    let claimed = object(&["10.0.0.5"], 1);
+    observe(&mut releases, (None, &claimed), &["10.0.0.5/32"]);
+    assert_eq!(releases.never_claimed(), 0);
+    assert_eq!(releases.next(Time::from_millis(0)), None);
+    observe(&mut releases, (Some(&claimed), &claimed), &[]);
+    let due = Time::from_millis(0).after(DELAY);
+    assert_eq!(releases.next(Time::from_millis(0)), Some(due));
+}
