@@ -114,6 +114,15 @@ impl FlatOutlook {
     }
 }
 
+/// The addresses that pods have, by `status.ipam.used` and `ipv6-used`.
+#[must_use]
+pub fn used(object: &Value) -> BTreeSet<IpAddr> {
+    let of_family = FIELDS.iter().flat_map(|(family, _, used, _)| {
+        entries(&object["status"]["ipam"][used], *family).map(|(address, _)| address)
+    });
+    of_family.collect()
+}
+
 /// The merge patch that clears what an agent with single addresses has left of who has which: the
 /// operator takes it for an agent of that kind. `None` where there is nothing.
 #[must_use]
@@ -192,6 +201,7 @@ mod tests {
         let release = [(ip("10.0.0.9"), Release::MarkedForRelease)];
         assert_eq!(flat.release, release.into());
         assert_eq!(FlatPool::read(&json!({})), FlatPool::default());
+        assert_eq!(used(&object()), [ip("10.0.0.1")].into());
     }
 
     #[test]

@@ -157,6 +157,7 @@ fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
     let marks = Marks {
         blocks: ["10.0.1.80/28".parse().unwrap()].into(),
         has_operator: true,
+        words: BTreeMap::new(),
     };
     let compats = [Compat::UntilAgent, Compat::Always, Compat::Never];
     let document = |compat| {

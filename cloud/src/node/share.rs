@@ -6,7 +6,7 @@ use super::{Aside, Node, Role};
 use crate::groups::Wish;
 use crate::pool::{self, Pools, Serves, serves};
 use crate::subnet::{Location, Subnets};
-use crate::want::{Generation, Reading, Requested, Want, excess};
+use crate::want::{Reading, Requested, Want, excess};
 use crate::{Eni, EniId, Tags, block};
 
 /// The ENIs of a node that serve one pool.
@@ -129,15 +129,11 @@ impl Share<'_> {
         }
     }
 
-    /// IPv4 addresses beyond the demand. An agent of the older generation gives back single addresses by
-    /// itself.
+    /// IPv4 addresses beyond the demand.
     pub(super) fn excess(&self, node: &Node) -> u32 {
         let available = self.available(node, None);
         match self.asked {
-            Asked::Default(reading) if reading.generation == Generation::Requested => {
-                excess(available, reading.used, &node.marks)
-            }
-            Asked::Default(_) => 0,
+            Asked::Default(reading) => excess(available, reading.used, &node.marks),
             Asked::Bound(requested) => available.saturating_sub(requested.ipv4),
         }
     }

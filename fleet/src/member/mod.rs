@@ -6,6 +6,7 @@ mod publication;
 mod published;
 mod release;
 mod translate;
+mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,7 +74,7 @@ impl Member {
         let document = NodeDocument::read(&object);
         let published = Published::read(&object);
         let mut releases = Releases::default();
-        releases.observe(&object, None, (&published, &document.claimed()), now);
+        releases.observe(&object, None, (&published, &document), now);
         Self {
             node: translate::node(&document, pending, settings),
             published,
@@ -116,7 +117,7 @@ impl Member {
         // An object that goes back in its version is one of a restored API server.
         let is_next = !is_other && !is_older(&object, &self.object);
         let before = Some(&self.object).filter(|_| is_next);
-        let seen = (&self.published, &document.claimed());
+        let seen = (&self.published, &document);
         self.releases.observe(&object, before, seen, now);
         if document.version != self.document.version && self.write_failures == 0 {
             self.barred = Time::default();
@@ -131,7 +132,7 @@ impl Member {
         self.since = now;
         self.doubts = Doubts::default();
         self.releases.begin_epoch(now);
-        let seen = (&self.published, &self.document.claimed());
+        let seen = (&self.published, &self.document);
         self.releases
             .observe(&self.object, Some(&self.object), seen, now);
         self.next = Next::default();

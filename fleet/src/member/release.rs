@@ -14,10 +14,12 @@ use cloud::{EniId, Inventory, tags};
 use ipam::{Family, Time};
 use ipnet::IpNet;
 use kubernetes::marks;
+use kubernetes::operation::node::NodeDocument;
 use kubernetes::operation::patch::Marks;
 use serde_json::Value;
 
 use super::Published;
+use super::words::Words;
 use crate::topology::Topology;
 
 /// A block that nobody claims goes back after so long.
@@ -49,6 +51,7 @@ pub(crate) struct Releases {
     pub(crate) taking: BTreeSet<IpNet>,
     grace: Duration,
     ended: Ended,
+    words: Words,
 }
 
 /// Blocks that were marked and are not any more.
@@ -75,7 +78,7 @@ impl Releases {
         &mut self,
         object: &Value,
         before: Option<&Value>,
-        (published, claimed): (&Published, &BTreeSet<IpNet>),
+        (published, document): (&Published, &NodeDocument),
         now: Time,
     ) {
         if before.is_none() {
@@ -86,16 +89,25 @@ impl Releases {
         }
         let pools = |object: &Value| object["spec"]["ipam"]["pools"].clone();
         let wrote = before.is_some_and(|before| pools(before) != pools(object));
+        let claimed = document.claimed();
+        if self.words.observe(object, document) {
+            self.shown.clear();
+        }
         let blocks = published.enis.values().flatten();
         let mut shown = BTreeMap::new();
         for block in blocks.filter(|block| Family::of_net(**block) == Family::V4) {
             let known = self.shown.get(block).copied();
             let mut claim = known.unwrap_or_default();
-            if claimed.contains(block) {
+            let is_claimed = match self.words.is_used(block) {
+                Some(is_used) => is_used,
+                None => claimed.contains(block),
+            };
+            if is_claimed {
                 claim.is_answered = true;
                 claim.idle_since = None;
             } else {
-                claim.is_answered |= wrote && known.is_some();
+                // An agent of the older generation is asked for each address.
+                claim.is_answered |= self.words.are_spoken() || (wrote && known.is_some());
                 if claim.is_answered {
                     claim.idle_since.get_or_insert(now);
                 }
@@ -139,6 +151,7 @@ impl Releases {
         self.empty.clear();
         self.chosen.clear();
         self.gone.clear();
+        self.words.begin_epoch(now);
         for since in self.marked.values_mut() {
             *since = now;
         }
@@ -165,8 +178,14 @@ impl Releases {
             ..Release::default()
         };
         answer.leaving.retain(|it| !self.returning.contains(it));
+        let has_late_reads = |block: &IpNet| is_read && inventory.lacks(instance, block);
+        let enis = inventory.of_instance(instance);
+        let attached: BTreeSet<IpNet> = enis.flat_map(|eni| eni.blocks.iter().copied()).collect();
+        self.words.note_ready((&attached, has_late_reads), now);
+        answer.leaving.extend(self.words.ready());
         self.chosen.clear();
         self.note_empty(node, inventory, (is_on && is_read, now));
+        let mut spare = BTreeSet::new();
         if is_on && is_read {
             let idle = self.shown.iter().filter(|(_, claim)| {
                 let since = claim.idle_since;
@@ -178,13 +197,21 @@ impl Releases {
                     release: answer.clone(),
                     ..node.clone()
                 };
-                self.chosen = release::spare(&node, (&topology.facts, inventory), &idle);
+                spare = release::spare(&node, (&topology.facts, inventory), &idle);
             }
+        }
+        if self.words.are_spoken() {
+            let known = (&attached, is_read);
+            self.words.decide(known, &spare, &self.taking);
+            answer.due.extend(self.words.due(GRACE_OF_OTHERS, now));
+        } else {
+            self.words.end(&self.taking);
+            self.chosen = spare;
         }
         let due = self.marked.iter().filter(|(block, since)| {
             now.since(**since) >= self.grace && answer.leaving.contains(*block)
         });
-        answer.due = due.map(|(block, _)| *block).collect();
+        answer.due.extend(due.map(|(block, _)| *block));
         let empty = self.empty.iter();
         let empty = empty.filter(|(_, since)| now.since(**since) >= EMPTY);
         answer.empty = empty.map(|(id, _)| id.clone()).collect();
@@ -208,7 +235,10 @@ impl Releases {
     /// Reports if a block is to be shown to nobody.
     pub(crate) fn withholds(&self, block: &IpNet) -> bool {
         let is_marked = self.marked.contains_key(block) && !self.returning.contains(block);
-        is_marked || self.chosen.contains(block) || self.taking.contains(block)
+        is_marked
+            || self.chosen.contains(block)
+            || self.taking.contains(block)
+            || self.words.is_ready(block)
     }
 
     /// The marks that the status is to have.
@@ -218,6 +248,7 @@ impl Releases {
         Marks {
             blocks: marked.chain(&self.chosen).copied().collect(),
             has_operator,
+            words: self.words.changes().clone(),
         }
     }
 
@@ -227,7 +258,8 @@ impl Releases {
         let idle = idle.map(|since| since.after(DELAY));
         let marked = self.marked.values().map(|since| since.after(self.grace));
         let empty = self.empty.values().map(|since| since.after(EMPTY));
-        let times = idle.chain(marked).chain(empty);
+        let ready = self.words.since().map(|since| since.after(GRACE_OF_OTHERS));
+        let times = idle.chain(marked).chain(empty).chain(ready);
         times.filter(|at| *at > now).min()
     }
 
@@ -241,7 +273,7 @@ impl Releases {
 
     /// Blocks on their way back.
     pub(crate) fn leaving(&self) -> usize {
-        self.marked.len()
+        self.marked.len() + self.words.ready().count()
     }
 }
 

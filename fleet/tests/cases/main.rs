@@ -9,6 +9,7 @@ mod bad_input;
 mod bed;
 mod crash;
 mod creation;
+mod four_words;
 mod kubelet;
 mod objects;
 mod one_node;

@@ -5,6 +5,7 @@
 //! the ENI of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
@@ -12,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::allocated::{self, Blocks, Compat};
 use super::node::NodeDocument;
 use super::status::{EniStatus, KEYS, PUBLIC_IP};
+use crate::handshake::Release;
 use crate::marks;
 
 /// The blocks that go back, as the status is to show them.
@@ -21,6 +23,8 @@ pub struct Marks {
     pub blocks: BTreeSet<IpNet>,
     /// The operator shows that it takes blocks back by the object's version alone.
     pub has_operator: bool,
+    /// Changes of the words on single addresses; an entry without a word goes.
+    pub words: BTreeMap<IpAddr, Option<Release>>,
 }
 
 /// The patch of the subresource `status` that shows these ENIs, these marks and this report; an empty
@@ -78,7 +82,7 @@ pub fn shown_report(object: &Value) -> &str {
 }
 
 /// The change of `release-ips` that shows these marks. Single addresses in it belong to the handshake
-/// with older agents, and stay.
+/// with older agents, and stay without a change of their own.
 fn marked(object: &Value, marks: &Marks) -> Map<String, Value> {
     let there = marks::blocks(object);
     let mut change = Map::new();
@@ -88,6 +92,8 @@ fn marked(object: &Value, marks: &Marks) -> Map<String, Value> {
     for block in there.difference(&marks.blocks) {
         change.insert(block.to_string(), Value::Null);
     }
+    let words = marks.words.iter();
+    change.extend(words.map(|(address, word)| (address.to_string(), json!(word))));
     if marks.has_operator != marks::has_operator(object) {
         let value = marks.has_operator.then_some(marks::OPERATOR_VALUE);
         change.insert(marks::OPERATOR.to_owned(), json!(value));

@@ -13,7 +13,11 @@ fn object(shown: &[&str], written: u32) -> Value {
 
 fn observe(releases: &mut Releases, (before, object): (Option<&Value>, &Value), claimed: &[&str]) {
     let claimed = claimed.iter().map(|text| text.parse().unwrap());
-    let seen = (&Published::read(object), &claimed.collect());
+    let mut document = NodeDocument::read(object);
+    document
+        .allocated
+        .insert("default".to_owned(), claimed.collect());
+    let seen = (&Published::read(object), &document);
     releases.observe(object, before, seen, Time::from_millis(0));
 }
 
@@ -47,4 +51,16 @@ fn a_claim_is_an_answer() {
     observe(&mut releases, (Some(&claimed), &claimed), &[]);
     let due = Time::from_millis(0).after(DELAY);
     assert_eq!(releases.next(Time::from_millis(0)), Some(due));
+}
+
+#[test]
+fn an_agent_of_another_generation_begins_anew() {
+    let mut releases = Releases::default();
+    let mut older = object(&["10.0.0.5"], 1);
+    older["spec"]["ipam"]["pools"] = Value::Null;
+    observe(&mut releases, (None, &older), &[]);
+    assert_eq!(releases.never_claimed(), 0, "it is asked for each address");
+    let newer = object(&["10.0.0.5"], 1);
+    observe(&mut releases, (Some(&older), &newer), &[]);
+    assert_eq!(releases.never_claimed(), 1);
 }

@@ -7,6 +7,7 @@ mod play;
 
 use std::thread;
 
+pub(crate) use self::play::Random;
 use self::play::{Counts, Play};
 
 /// Plays, and the steps of each.

@@ -37,14 +37,14 @@ impl AddAssign for Counts {
 }
 
 /// A small generator of numbers (`SplitMix64`).
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -52,7 +52,7 @@ impl Random {
         (z ^ (z >> 31)) % end
     }
 
-    pub(super) fn seconds(&mut self, end: u64) -> Duration {
+    pub(crate) fn seconds(&mut self, end: u64) -> Duration {
         Duration::from_secs(self.below(end))
     }
 }

@@ -119,6 +119,7 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
     let marks = Marks {
         blocks: ["10.0.0.32/28".parse().unwrap()].into(),
         has_operator: true,
+        words: BTreeMap::new(),
     };
     let shown = BTreeMap::new();
     let report = shown_report(&before).to_owned();
@@ -130,4 +131,21 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
     });
     assert_eq!(object["status"]["ipam"]["release-ips"], expected);
     assert_eq!(status(&object, &shown, &marks, &report), None);
+
+    let address = |text: &str| text.parse().unwrap();
+    let words = Marks {
+        words: [
+            (address("10.0.0.5"), None),
+            (address("10.0.0.6"), Some(Release::MarkedForRelease)),
+        ]
+        .into(),
+        ..marks
+    };
+    let patch = status(&object, &shown, &words, &report).unwrap();
+    apply(&mut object, &patch);
+    let expected = json!({
+        "10.0.0.6": "marked-for-release", "10.0.0.32/28": "ready-for-release",
+        "ipam.towpath.dev/operator": "do-not-release"
+    });
+    assert_eq!(object["status"]["ipam"]["release-ips"], expected);
 }

@@ -1,0 +1,170 @@
+//! The release of blocks by agents before Cilium 1.20, which answer for each address:
+//!
+//! ```text
+//!  operator: marked-for-release ─> agent: ready-for-release ─> EC2 ─> operator: released ─> agent: no entry
+//!                              └─> agent: do-not-release ─> operator: no entry
+//! ```
+//!
+//! An agent gives an address to nobody from its `ready-for-release` on, as long as the entry is there. So
+//! the operator takes no entry back whose block EC2 was asked to take.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipam::{Family, Time};
+use ipnet::IpNet;
+use kubernetes::flat::{self, FlatPool};
+use kubernetes::handshake::Release;
+use kubernetes::marks;
+use kubernetes::operation::node::NodeDocument;
+use serde_json::Value;
+
+/// The words on a node's addresses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    /// The agent answers for each address.
+    are_spoken: bool,
+    entries: BTreeMap<IpAddr, Release>,
+    /// The addresses that pods have.
+    used: BTreeSet<IpAddr>,
+    /// Blocks of which the agent gives every address back, each with the time at which this leader saw
+    /// that first.
+    ready: BTreeMap<IpNet, Time>,
+    changes: BTreeMap<IpAddr, Option<Release>>,
+}
+
+impl Words {
+    /// Takes in an object. Returns true if its agent is of the other generation now.
+    pub(super) fn observe(&mut self, object: &Value, document: &NodeDocument) -> bool {
+        let were_spoken = self.are_spoken;
+        self.are_spoken = !document.demand.is_requested() && !marks::has_agent(object);
+        let words = FlatPool::read(object).release.into_iter();
+        self.entries = words
+            .filter(|(address, _)| Family::of(*address) == Family::V4)
+            .collect();
+        self.used = flat::used(object);
+        self.are_spoken != were_spoken
+    }
+
+    /// Begins an epoch: the leader before may be at work.
+    pub(super) fn begin_epoch(&mut self, now: Time) {
+        for since in self.ready.values_mut() {
+            *since = now;
+        }
+    }
+
+    /// Returns true if the agent answers for each address.
+    pub(super) fn are_spoken(&self) -> bool {
+        self.are_spoken
+    }
+
+    /// Returns true if a pod has an address of a block, or the agent keeps one; none if the agent does not
+    /// answer for each address.
+    pub(super) fn is_used(&self, block: &IpNet) -> Option<bool> {
+        let is_used = |address: &IpAddr| {
+            self.used.contains(address) || self.entries.get(address) == Some(&Release::DoNotRelease)
+        };
+        self.are_spoken
+            .then(|| addresses(block).any(|address| is_used(&address)))
+    }
+
+    /// Notes the blocks that the agent gives back. One that EC2 has taken stays until reads show that.
+    pub(super) fn note_ready(
+        &mut self,
+        (attached, is_gone): (&BTreeSet<IpNet>, impl Fn(&IpNet) -> bool),
+        now: Time,
+    ) {
+        let earlier = std::mem::take(&mut self.ready);
+        let kept = earlier.keys().filter(|it| !is_gone(it));
+        let blocks: BTreeSet<IpNet> = attached.iter().chain(kept).copied().collect();
+        let ready = blocks.into_iter().filter(|block| self.gives_back(block));
+        self.ready = ready
+            .map(|block| (block, earlier.get(&block).copied().unwrap_or(now)))
+            .collect();
+    }
+
+    fn gives_back(&self, block: &IpNet) -> bool {
+        let is_ready = |address: IpAddr| {
+            let word = self.entries.get(&address);
+            matches!(word, Some(Release::ReadyForRelease | Release::Released))
+        };
+        self.are_spoken && Family::of_net(*block) == Family::V4 && addresses(block).all(is_ready)
+    }
+
+    /// Decides on the words. `spare` are the blocks that the node can do without.
+    pub(super) fn decide(
+        &mut self,
+        (attached, is_read): (&BTreeSet<IpNet>, bool),
+        spare: &BTreeSet<IpNet>,
+        taking: &BTreeSet<IpNet>,
+    ) {
+        self.changes.clear();
+        if !is_read {
+            return;
+        }
+        for (address, word) in &self.entries {
+            let has = |block: &&IpNet| block.contains(address);
+            let block = attached.iter().find(has);
+            let is_leaving = taking.iter().chain(self.ready.keys()).any(|it| has(&it));
+            let change = match (word, block) {
+                _ if is_leaving => continue,
+                (Release::Released, None) => continue,
+                (Release::ReadyForRelease, None) => Some(Release::Released),
+                (Release::MarkedForRelease | Release::ReadyForRelease, Some(block))
+                    if spare.contains(block) =>
+                {
+                    continue;
+                }
+                _ => None,
+            };
+            self.changes.insert(*address, change);
+        }
+        for block in spare {
+            let mut all = addresses(block);
+            if !all.any(|address| self.entries.contains_key(&address)) {
+                let marked = |address| (address, Some(Release::MarkedForRelease));
+                self.changes.extend(addresses(block).map(marked));
+            }
+        }
+    }
+
+    /// An agent that answers for blocks needs no words.
+    pub(super) fn end(&mut self, taking: &BTreeSet<IpNet>) {
+        let words = self.entries.keys();
+        let over = words.filter(|address| !taking.iter().any(|block| block.contains(*address)));
+        self.changes = over.map(|address| (*address, None)).collect();
+    }
+
+    /// The changes of words to write.
+    pub(super) fn changes(&self) -> &BTreeMap<IpAddr, Option<Release>> {
+        &self.changes
+    }
+
+    /// The blocks that the agent gives back.
+    pub(super) fn ready(&self) -> impl Iterator<Item = IpNet> {
+        self.ready.keys().copied()
+    }
+
+    /// The times at which blocks were given back.
+    pub(super) fn since(&self) -> impl Iterator<Item = Time> {
+        self.ready.values().copied()
+    }
+
+    /// Reports if the agent gives a block back.
+    pub(super) fn is_ready(&self, block: &IpNet) -> bool {
+        self.ready.contains_key(block)
+    }
+
+    /// The blocks that EC2 can be asked to take.
+    pub(super) fn due(&self, grace: Duration, now: Time) -> impl Iterator<Item = IpNet> {
+        let due = self.ready.iter();
+        due.filter(move |(_, since)| now.since(**since) >= grace)
+            .map(|(block, _)| *block)
+    }
+}
+
+fn addresses(block: &IpNet) -> impl Iterator<Item = IpAddr> + use<> {
+    let singles = block.subnets(block.max_prefix_len());
+    singles.into_iter().flatten().map(|it| it.addr())
+}
