@@ -1,8 +1,9 @@
 //! Requests to the API server by curl: a client that shares no code with the agent's.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -110,6 +111,43 @@ impl<'a> Caller<'a> {
             bail!("{path}: {answer}");
         }
         Ok(answer.body)
+    }
+
+    /// Merges patches into an object over one connection, so many a second, until the process ends.
+    /// `folder` is for the file that lists them.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or curl cannot be started.
+    pub fn merge_all(
+        &self,
+        path: &str,
+        patches: impl IntoIterator<Item = Value>,
+        per_second: u32,
+        folder: &Path,
+    ) -> Result<Child> {
+        let mut list = String::new();
+        for patch in patches {
+            // A JSON text in the quotes of curl's file is a JSON text of that text.
+            let body = Value::String(patch.to_string());
+            writeln!(
+                list,
+                "url = \"{}{path}\"\nrequest = PATCH\ncacert = \"{}\"\ndata-binary = {body}\n\
+                 header = \"Authorization: Bearer {}\"\n\
+                 header = \"Content-Type: application/merge-patch+json\"\n\
+                 output = /dev/null\nsilent\nnext",
+                self.url,
+                self.certificate.display(),
+                self.token
+            )?;
+        }
+        let file = folder.join("patches");
+        fs::write(&file, list)?;
+        let mut curl = self.netns.command("curl");
+        curl.args(["--rate", &format!("{per_second}/s"), "--config"])
+            .arg(file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        curl.spawn().context("start curl")
     }
 
     fn ask(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Answer> {

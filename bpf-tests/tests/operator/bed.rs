@@ -1,7 +1,7 @@
 //! An API server and a cloud in one network namespace, and operators in it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -123,6 +123,11 @@ impl Bed {
         let free = json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});
         // There is none before the first one led.
         self.server.admin().merge(path, &free).map(drop)
+    }
+
+    /// The folder of everything that runs here.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The output of kubectl, with all rights.

@@ -8,6 +8,8 @@ mod kills;
 mod nodes;
 mod plain_pools;
 mod pools;
+mod restored;
 mod rights;
 mod scale;
 mod takeover;
+mod writers;

@@ -1,0 +1,59 @@
+//! Objects that others write all the time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bpf_tests::fabric::eventually::{check, eventually};
+use serde_json::json;
+
+use super::bed::{Bed, NODES, SOON, node_name, world};
+
+/// Writes a second.
+const RATE: u32 = 50;
+/// Writes in all: more than the test lasts.
+const WRITES: u32 = 3_000;
+/// The time for a node's new addresses.
+const CONVERGES: Duration = Duration::from_secs(5);
+
+/// The number of writes of another writer that an object has seen.
+fn count(bed: &Bed) -> Result<u32> {
+    let node = bed.node(0)?;
+    let count = node["metadata"]["annotations"]["count"].as_str();
+    count
+        .context("nobody has written")?
+        .parse()
+        .context("count")
+}
+
+#[test]
+fn a_node_whose_object_is_written_fifty_times_a_second_gets_addresses_in_five_seconds() {
+    let mut world = world(1);
+    world["settings"] = json!({"lag_listing": [0, 0], "lag_by_id": [0, 0], "unknown": [0, 0]});
+    let bed = Bed::of_world(world).unwrap();
+    let operator = bed.start(0, &json!({})).unwrap();
+    bed.add_node(0, 1).unwrap();
+    bed.node_has(0, 1).unwrap();
+    let path = format!("{NODES}/{}", node_name(0));
+    let patches = (1..=WRITES)
+        .map(|number| json!({"metadata": {"annotations": {"count": number.to_string()}}}));
+    let admin = bed.server.admin();
+    let mut writer = admin.merge_all(&path, patches, RATE, bed.folder()).unwrap();
+    let look = || check(count(&bed)? > RATE, || "it has begun".to_owned());
+    eventually(SOON, "the writer writes", look).unwrap();
+    let mut slowest = Duration::ZERO;
+    // Each is one more address of the primary ENI: one call, and one write of the status.
+    for wanted in 2..=9 {
+        let begun = Instant::now();
+        bed.request(0, wanted).unwrap();
+        bed.node_has(0, usize::try_from(wanted).unwrap()).unwrap();
+        slowest = slowest.max(begun.elapsed());
+    }
+    let written = count(&bed).unwrap();
+    assert!(writer.try_wait().unwrap().is_none(), "the writer has ended");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    println!("{written} writes by another; the slowest addresses came after {slowest:?}");
+    assert!(slowest <= CONVERGES, "{slowest:?}");
+    assert!(operator.stop().unwrap());
+    bed.finish().unwrap();
+}
