@@ -48,7 +48,7 @@ pub(crate) async fn serve(
     let all = metrics
         .clone()
         .route("/healthz", get(health))
-        .route("/readyz", get(health))
+        .route("/readyz", get(readiness))
         .route("/v1/nodes", get(nodes))
         .route("/v1/nodes/{name}", get(why))
         .route("/v1/subnets", get(subnets))
@@ -86,15 +86,18 @@ async fn listen(
 }
 
 async fn health(Given(state): Given<State>) -> Response {
-    match state.health.stalled() {
+    probed(state.health.fault())
+}
+
+async fn readiness(Given(state): Given<State>) -> Response {
+    probed(state.health.unready())
+}
+
+/// The answer to a probe, which fails for a reason.
+fn probed(fault: Option<String>) -> Response {
+    match fault {
         None => "ok\n".into_response(),
-        Some(quiet) => {
-            let text = format!(
-                "the main loop has not come round for {} s\n",
-                quiet.as_secs()
-            );
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }
+        Some(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }
 }
 

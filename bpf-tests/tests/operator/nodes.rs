@@ -29,7 +29,8 @@ fn a_node_gets_addresses_as_its_demand_grows() {
         shown.contains("node-0") && shown.contains("node-1"),
         "{shown}"
     );
-    assert!(operator.get("/healthz").unwrap().contains("ok"));
+    assert_eq!(operator.get("/healthz").unwrap().trim(), "ok");
+    assert_eq!(operator.get("/readyz").unwrap().trim(), "ok");
     let metrics = operator.get("/metrics").unwrap();
     assert!(metrics.contains("towpath_operator_leader 1"), "{metrics}");
     assert!(operator.stop().unwrap());

@@ -50,6 +50,10 @@ fn each_right_that_is_taken_away_is_named() {
         take_away(&bed, path, resource).unwrap();
         let operator = bed.start(number, &json!({})).unwrap();
         operator.log_has(&[named, "forbidden", resource]).unwrap();
+        if resource == "ciliumnodes" {
+            let ready = operator.get("/readyz").unwrap();
+            assert!(ready.contains("has not listed the CiliumNodes"), "{ready}");
+        }
         operator.kill().unwrap();
         for (path, role) in [CLUSTER_ROLE, ROLE].into_iter().zip(&roles) {
             let mut role = role.clone();

@@ -118,7 +118,12 @@ impl Actor {
     fn take(&mut self, message: Message) -> Result<()> {
         let at = moment()?;
         match message {
-            Message::Input(input) => self.fleet.take(input, at),
+            Message::Input(input) => {
+                if matches!(input, Input::Nodes(_)) {
+                    self.health.list();
+                }
+                self.fleet.take(input, at);
+            }
             Message::Look(look) => look(&self.fleet, at),
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! Health: the operator's main loop comes round.
+//! Health: the operator's main loop comes round, and knows the nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ const STALLED: Duration = Duration::from_secs(30);
 pub(crate) struct Health {
     since: Instant,
     beat: Arc<AtomicU64>,
+    is_listed: Arc<AtomicBool>,
 }
 
 impl Default for Health {
@@ -21,6 +22,7 @@ impl Default for Health {
         Self {
             since: Instant::now(),
             beat: Arc::default(),
+            is_listed: Arc::default(),
         }
     }
 }
@@ -31,9 +33,29 @@ impl Health {
         self.beat.store(self.age(), Ordering::Relaxed);
     }
 
-    /// The time for which the loop has been stalled, if it is.
+    /// The nodes were listed.
+    pub(super) fn list(&self) {
+        self.is_listed.store(true, Ordering::Relaxed);
+    }
+
+    /// The reason that the operator is not alive, if it is not.
     #[must_use]
-    pub(crate) fn stalled(&self) -> Option<Duration> {
+    pub(crate) fn fault(&self) -> Option<String> {
+        let quiet = self.stalled()?.as_secs();
+        Some(format!("the main loop has not come round for {quiet} s"))
+    }
+
+    /// The reason that the operator could not lead, if it could not.
+    #[must_use]
+    pub(crate) fn unready(&self) -> Option<String> {
+        let is_listed = self.is_listed.load(Ordering::Relaxed);
+        let unlisted =
+            || "the API server has not listed the CiliumNodes yet: see the log".to_owned();
+        self.fault().or_else(|| (!is_listed).then(unlisted))
+    }
+
+    /// The time for which the loop has been stalled, if it is.
+    fn stalled(&self) -> Option<Duration> {
         let beat = self.beat.load(Ordering::Relaxed);
         let quiet = Duration::from_millis(self.age().saturating_sub(beat));
         (quiet >= STALLED).then_some(quiet)
@@ -60,5 +82,17 @@ mod tests {
         assert_eq!(health.stalled(), Some(STALLED));
         health.beat();
         assert_eq!(health.stalled(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_is_ready_once_it_knows_the_nodes_and_as_long_as_its_loop_comes_round() {
+        let health = Health::default();
+        assert_eq!(health.fault(), None);
+        assert!(health.unready().unwrap().contains("CiliumNodes"));
+        health.clone().list();
+        assert_eq!(health.unready(), None);
+        advance(STALLED).await;
+        assert_eq!(health.unready(), health.fault());
+        assert!(health.unready().unwrap().ends_with("for 30 s"));
     }
 }
