@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ipam::{Family, Time};
 use ipnet::IpNet;
-use kubernetes::flat::{self, FlatPool};
+use kubernetes::crd_mode::{self, FlatPool};
 use kubernetes::handshake::Release;
 use kubernetes::marks;
 use kubernetes::operation::node::NodeDocument;
@@ -43,7 +43,7 @@ impl Words {
         self.entries = words
             .filter(|(address, _)| Family::of(*address) == Family::V4)
             .collect();
-        self.used = flat::used(object);
+        self.used = crd_mode::used(object);
         self.are_spoken != were_spoken
     }
 
