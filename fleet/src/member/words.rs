@@ -168,3 +168,6 @@ fn addresses(block: &IpNet) -> impl Iterator<Item = IpAddr> + use<> {
     let singles = block.subnets(block.max_prefix_len());
     singles.into_iter().flatten().map(|it| it.addr())
 }
+
+#[cfg(test)]
+mod tests;

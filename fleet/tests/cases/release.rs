@@ -82,7 +82,10 @@ fn events(bed: &Bed, reason: Reason) -> Vec<&str> {
 fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     let mut bed = bed(14);
     let given = shrink(&mut bed, 10);
-    bed.run(Duration::from_secs(175));
+    bed.run(Duration::from_secs(170));
+    // Each change of the object is a look at the node.
+    bed.change("one", &json!({"metadata": {"labels": {"a": "b"}}}));
+    bed.run(Duration::from_secs(5));
     assert_eq!(marks(&bed), BTreeSet::new());
     assert_eq!(bed.shown("one"), 14);
     bed.until(SOON, "marks", |bed| marks(bed) == given);
@@ -158,6 +161,28 @@ fn a_block_that_is_claimed_again_stays() {
         "{claimed}"
     );
     assert_eq!(events(&bed, Reason::BlocksReleased), [""; 0]);
+}
+
+/// The write that shows the block again may be late. EC2 is not asked meanwhile.
+#[test]
+fn a_block_that_is_claimed_again_stays_while_no_write_gets_through() {
+    let mut bed = bed(14);
+    let all = singles(&bed);
+    let given = shrink(&mut bed, 10);
+    bed.until(Duration::from_mins(4), "marks", |bed| marks(bed) == given);
+    bed.planned = Some(Planned {
+        what: "status",
+        skip: 0,
+        fault: Fault::Unsent,
+        kills: false,
+    });
+    bed.run(Duration::from_secs(17));
+    claim(&mut bed, &all);
+    bed.request("one", 14);
+    bed.run(Duration::from_mins(3));
+    assert!(bed.planned.is_none(), "the write was hit");
+    assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
+    assert_eq!((bed.shown("one"), marks(&bed)), (14, BTreeSet::new()));
 }
 
 #[test]

@@ -51,6 +51,23 @@ fn a_claim_is_an_answer() {
     observe(&mut releases, (Some(&claimed), &claimed), &[]);
     let due = Time::from_millis(0).after(DELAY);
     assert_eq!(releases.next(Time::from_millis(0)), Some(due));
+    observe(&mut releases, (Some(&claimed), &claimed), &["10.0.0.5/32"]);
+    assert_eq!(
+        releases.next(Time::from_millis(0)),
+        None,
+        "it is claimed again"
+    );
+}
+
+#[test]
+fn the_grace_of_a_mark_begins_with_each_epoch() {
+    let mut releases = Releases::default();
+    let mut marked = object(&[], 1);
+    marked["status"]["ipam"]["release-ips"] = json!({"10.0.0.16/28": "ready-for-release"});
+    observe(&mut releases, (None, &marked), &[]);
+    let begun = Time::from_millis(50_000);
+    releases.begin_epoch(begun);
+    assert_eq!(releases.next(begun), Some(begun.after(GRACE_OF_OTHERS)));
 }
 
 #[test]
@@ -63,4 +80,30 @@ fn an_agent_of_another_generation_begins_anew() {
     let newer = object(&["10.0.0.5"], 1);
     observe(&mut releases, (Some(&older), &newer), &[]);
     assert_eq!(releases.never_claimed(), 1);
+}
+
+#[test]
+fn an_epoch_begins_without_answers() {
+    let mut releases = Releases::default();
+    let object = object(&["10.0.0.5"], 1);
+    observe(&mut releases, (None, &object), &["10.0.0.5/32"]);
+    releases.begin_epoch(Time::from_millis(0));
+    observe(&mut releases, (Some(&object), &object), &[]);
+    assert_eq!(releases.never_claimed(), 1);
+}
+
+#[test]
+fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
+    let mut releases = Releases::default();
+    let mut ready = object(&[], 1);
+    ready["spec"]["ipam"]["pools"] = Value::Null;
+    ready["status"]["ipam"]["release-ips"] = json!({"10.0.0.5": "ready-for-release"});
+    observe(&mut releases, (None, &ready), &[]);
+    let attached = ["10.0.0.5/32".parse().unwrap()].into();
+    let is_gone = |_: &IpNet| false;
+    let words = &mut releases.words;
+    words.note_ready((&attached, is_gone), Time::from_millis(0));
+    let begun = Time::from_millis(50_000);
+    releases.begin_epoch(begun);
+    assert_eq!(releases.next(begun), Some(begun.after(GRACE_OF_OTHERS)));
 }
