@@ -51,18 +51,17 @@ fn gateway() -> Value {
 /// Changes the agents' settings, and has other agents take their places.
 fn configure(cluster: &Cluster, ingress: &str) {
     let maps = cluster.admin().get(SETTINGS).unwrap().expect(200).unwrap();
-    let mut map = maps["items"][0].clone();
+    let map = &maps["items"][0];
     let config = map["data"]["config.yaml"].as_str().unwrap();
     let (config, _) = config
         .split_once("agent-addresses:")
         .unwrap_or((config, ""));
     let section = format!("agent-addresses:\n  ingress: \"{ingress}\"\n");
-    map["data"]["config.yaml"] = json!(format!("{config}{section}"));
-    map["metadata"] = json!({
-        "name": map["metadata"]["name"], "namespace": "kube-system",
-        "labels": map["metadata"]["labels"]
-    });
-    cluster.apply(&[map]).unwrap();
+    let name = map["metadata"]["name"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/kube-system/configmaps/{name}");
+    let patch = json!({"data": {"config.yaml": format!("{config}{section}")}});
+    let patched = cluster.admin().merge(&path, &patch).unwrap();
+    patched.expect(200).unwrap();
     let kubectl = cluster.kubectl().unwrap();
     let restart = [
         "-n",

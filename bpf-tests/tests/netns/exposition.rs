@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{CHANGE, count};
 
-const ADDRESS: &str = "127.0.0.1:9971";
+pub(crate) const ADDRESS: &str = "127.0.0.1:9971";
 
 /// Reads the text as Prometheus does: `[[name, labels, value], ...]`.
 const PARSER: &str = "

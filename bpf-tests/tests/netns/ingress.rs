@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::{Addressing, Host};
@@ -14,6 +14,7 @@ use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
 
+use crate::exposition;
 use crate::support::{carry, get, within};
 
 /// Time to get the addresses, or to give them up: the agent looks every ten seconds.
@@ -30,7 +31,9 @@ pub(crate) fn kills() -> usize {
 
 /// A node whose ENI 1 has a prefix of each family.
 pub(crate) fn scene(world: bool) -> Fabric {
-    let settings = json!({"ipam": {"families": ["ipv4", "ipv6"]}});
+    let settings = json!({
+        "ipam": {"families": ["ipv4", "ipv6"]}, "http": {"address": exposition::ADDRESS}
+    });
     let spec = if world {
         Spec::with_world(settings)
     } else {
@@ -61,6 +64,15 @@ pub(crate) fn configure(fabric: &Fabric, settings: &Value) {
     fabric.agent.configure(&state).unwrap();
     let settings = json!({"agent-addresses": settings});
     fabric.agent.configure(&settings).unwrap();
+}
+
+/// The value of a metric that has no labels.
+pub(crate) fn metric(fabric: &Fabric, name: &str) -> Result<u64> {
+    let asked = exposition::ask_at(&fabric.node, exposition::ADDRESS, &[], "/metrics");
+    let (_, text) = asked?;
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(value.context("no such metric")?.parse()?)
 }
 
 /// The agent's own addresses, as it lists them.

@@ -15,7 +15,7 @@ use bpf_tests::fabric::traffic::Protocol;
 use ipam::Family;
 use serde_json::{Value, json};
 
-use crate::ingress::{SOON, configure, kills, own, restart, scene, wait_for};
+use crate::ingress::{SOON, configure, kills, metric, own, restart, scene, wait_for};
 use crate::support::{get, within};
 
 const FAKE: &str = concat!(
@@ -140,6 +140,8 @@ fn a_listener_on_a_delegated_address_is_reached_and_the_calls_are_as_they_should
     bed.restart("on");
     let own = wait_for(&bed.fabric, 2);
     assert_eq!(bed.given(), [own[&Family::V4]].into());
+    let count = metric(&bed.fabric, "towpath_agent_addresses");
+    assert_eq!(count.unwrap(), 2);
     for (family, address) in &own {
         let to = Place {
             netns: &bed.fabric.node,
@@ -193,6 +195,10 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
     bed.set("ADD.fails", "");
     bed.restart("on");
     bed.says("fake-ipam ADD failed: asked to fail");
+    let failures = metric(&bed.fabric, "towpath_agent_address_failures_total");
+    assert!(failures.unwrap() >= 1);
+    let count = metric(&bed.fabric, "towpath_agent_addresses");
+    assert_eq!(count.unwrap(), 0);
     let pod = bed.fabric.add_pod(1, 9).unwrap();
     bed.unset("ADD.fails");
     let own = wait_for(&bed.fabric, 2);

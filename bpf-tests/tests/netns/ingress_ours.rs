@@ -13,8 +13,9 @@ use bpf_tests::fabric::agent;
 use bpf_tests::fabric::traffic::Protocol;
 use serde_json::{Value, json};
 
-use crate::ingress::wait_for;
+use crate::ingress::{SOON, wait_for};
 use crate::ingress_delegated::Delegated;
+use crate::support::within;
 
 /// Writes down its calls and runs our IPAM plugin, which is beside it.
 const RECORDED: &str = "#!/bin/sh\n\
@@ -34,7 +35,10 @@ fn are_reached(bed: &Delegated) {
             netns: &bed.fabric.node,
             address,
         };
-        Protocol::Tcp.exchange(bed.fabric.peer(family), to).unwrap();
+        // It is leased before it is on the host.
+        within(SOON, "the listener is reached", || {
+            Protocol::Tcp.exchange(bed.fabric.peer(family), to)
+        });
     }
 }
 
