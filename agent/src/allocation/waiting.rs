@@ -57,6 +57,12 @@ impl Addresses {
         (self.public_address == PublicAddress::Awaited).then_some(STATIC_ADDRESS)
     }
 
+    /// True once addresses are given at all.
+    pub(crate) fn gives(&self) -> bool {
+        let mut waiting = self.manager.allocator().waiting();
+        self.barrier().is_none() && waiting.next().is_none()
+    }
+
     /// What keeps addresses from pods.
     pub(crate) fn room(&self) -> Room {
         let mut room = Room::default();

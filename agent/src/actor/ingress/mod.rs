@@ -149,6 +149,7 @@ impl<K: Host> Actor<K> {
     }
 
     /// Allocates for the agent itself. What its own pools lack, the allocator of pods' addresses gives.
+    /// While that waits for its start, the answer is empty.
     pub(crate) fn allocate_ingress(
         &mut self,
         owner: &Owner,
@@ -158,6 +159,10 @@ impl<K: Host> Actor<K> {
         let allocated = self.own.pools.allocate(owner, families, now);
         let lacking = self.own.pools.lacking();
         if allocated.is_err() && !lacking.is_empty() {
+            self.update_addresses();
+            if !self.addresses.gives() {
+                return Ok(BTreeSet::new());
+            }
             let request = AddressRequest {
                 owner: owner.clone(),
                 addresses: BTreeSet::new(),

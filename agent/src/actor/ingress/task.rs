@@ -147,8 +147,10 @@ impl IngressTask {
         if let Some(problem) = problem {
             return Err(problem);
         }
-        if let Ok(Giver::Agent(owner)) = &giver {
-            self.allocate(owner).await?;
+        if let Ok(Giver::Agent(owner)) = &giver
+            && !self.allocate(owner).await?
+        {
+            return Ok(SOON);
         }
         self.use_on().await?;
         Ok(wait)
@@ -193,8 +195,9 @@ impl IngressTask {
         Ok(())
     }
 
-    /// Takes the addresses from the agent's own allocator.
-    async fn allocate(&self, owner: &Owner) -> Result<(), String> {
+    /// Takes the addresses from the agent's own allocator; false while that waits for its start, which
+    /// the status names for pods.
+    async fn allocate(&self, owner: &Owner) -> Result<bool, String> {
         let (of, families) = (owner.clone(), self.settings.families.clone());
         let ask = |reply| Command::Ingress(IngressCommand::Allocate(of, families, reply));
         let given = self
@@ -203,12 +206,12 @@ impl IngressTask {
             .ask(ask)
             .await
             .map_err(|error| error.to_string())?;
+        if given.is_empty() {
+            return Ok(false);
+        }
         let take = |reply| Command::Ingress(IngressCommand::Take(owner.clone(), given, reply));
-        self.agent
-            .handle
-            .ask(take)
-            .await
-            .map_err(|error| error.to_string())
+        let taken = self.agent.handle.ask(take).await;
+        taken.map(|()| true).map_err(|error| error.to_string())
     }
 }
 

@@ -115,8 +115,10 @@ async fn what_their_own_pools_lack_is_drawn_from_the_pods_pool() {
     assert_eq!(*actor.signals.ingress.borrow(), None, "nothing is read yet");
     actor.start_ingress(OwnAddresses::none());
     give_document(&mut actor);
-    actor.run_pass().await;
     let both: BTreeSet<Family> = Family::ALL.into();
+    let early = actor.allocate_ingress(&owner("n"), &both).unwrap();
+    assert!(early.is_empty(), "the kernel is not known yet: {early:?}");
+    actor.run_pass().await;
     let given = actor.allocate_ingress(&owner("n"), &both).unwrap();
     assert_eq!(given.len(), 2);
     let again = actor.allocate_ingress(&owner("n"), &both).unwrap();
