@@ -7,6 +7,7 @@
 
 pub mod parse;
 pub mod policy;
+mod progress;
 pub mod rewrite;
 pub mod stack;
 pub mod state;

@@ -7,27 +7,12 @@ use std::net::IpAddr;
 use datapath_common::outcome::DropReason;
 
 use super::parse::{SCTP, TCP};
+use super::progress::comes;
 use super::stack::{OfStack, StackCounts};
-use super::transport::{ACK, FIN, RST, SYN};
+use super::transport::{ACK, SYN};
 use super::world::World;
 
-/// Bits for the packets seen in one direction of a flow, as in the ABI.
-pub mod shown {
-    /// SYN.
-    pub const SYN: u8 = 1;
-    /// Anything but a SYN.
-    pub const DATA: u8 = 2;
-    /// FIN.
-    pub const FIN: u8 = 4;
-    /// RST.
-    pub const RST: u8 = 8;
-    /// A packet of a flow through the stack, long after both sides have sent.
-    pub const STREAM: u8 = 16;
-    /// A second packet from the inside, in a translated flow without connections.
-    pub const MORE: u8 = 16;
-    /// A segment of the outside may have ended the connection.
-    pub const DOUBT: u8 = 32;
-}
+pub use super::progress::{of_packet, shown};
 
 /// A flow as the outside sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,24 +137,6 @@ pub struct State {
     pub quota: BTreeMap<u32, u64>,
     /// First choice of port for a pod's port.
     candidates: BTreeMap<(IpAddr, u16), u16>,
-}
-
-/// Bits of [`shown`] that a packet sets.
-#[must_use]
-pub fn of_packet(protocol: u8, flags: u8) -> u8 {
-    if protocol != TCP {
-        return shown::DATA;
-    }
-    let mut bits = 0;
-    for (flag, bit) in [(SYN, shown::SYN), (FIN, shown::FIN), (RST, shown::RST)] {
-        if flags & flag != 0 {
-            bits |= bit;
-        }
-    }
-    if flags & SYN == 0 && flags & ACK != 0 {
-        bits |= shown::DATA;
-    }
-    bits
 }
 
 /// True if a TCP connection is over.
@@ -422,16 +389,6 @@ impl State {
             flow.inward = comes(shown, flow.inward);
         }
     }
-}
-
-/// What the outside has shown after a packet. No pod here has a socket that could say whether a segment really
-/// ends its connection.
-fn comes(shown: u8, inward: u8) -> u8 {
-    let ends = shown::FIN | shown::RST;
-    if shown & ends == 0 {
-        return inward & !shown::DOUBT | shown;
-    }
-    inward | shown & !ends | shown::DOUBT
 }
 
 /// A flow to be opened.

@@ -1,0 +1,51 @@
+//! Progress of flows.
+
+use super::parse::TCP;
+use super::transport::{ACK, FIN, RST, SYN};
+
+/// Bits for the packets seen in one direction of a flow, as in the ABI.
+pub mod shown {
+    /// SYN.
+    pub const SYN: u8 = 1;
+    /// Anything but a SYN.
+    pub const DATA: u8 = 2;
+    /// FIN.
+    pub const FIN: u8 = 4;
+    /// RST.
+    pub const RST: u8 = 8;
+    /// A packet of a flow through the stack, long after both sides have sent.
+    pub const STREAM: u8 = 16;
+    /// A second packet from the inside, in a translated flow without connections.
+    pub const MORE: u8 = 16;
+    /// A segment of the outside may have ended the connection.
+    pub const DOUBT: u8 = 32;
+}
+
+/// Bits of [`shown`] that a packet sets.
+#[must_use]
+pub fn of_packet(protocol: u8, flags: u8) -> u8 {
+    if protocol != TCP {
+        return shown::DATA;
+    }
+    let mut bits = 0;
+    for (flag, bit) in [(SYN, shown::SYN), (FIN, shown::FIN), (RST, shown::RST)] {
+        if flags & flag != 0 {
+            bits |= bit;
+        }
+    }
+    if flags & SYN == 0 && flags & ACK != 0 {
+        bits |= shown::DATA;
+    }
+    bits
+}
+
+/// Progress bits of the outside after a packet with the bits `shown`.
+///
+/// No pod here has a socket, which alone confirms a FIN or reset.
+pub(super) fn comes(shown: u8, inward: u8) -> u8 {
+    let ends = shown::FIN | shown::RST;
+    if shown & ends == 0 {
+        return inward & !shown::DOUBT | shown;
+    }
+    inward | shown & !ends | shown::DOUBT
+}
