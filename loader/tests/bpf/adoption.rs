@@ -45,13 +45,13 @@ fn maps_that_fit_are_adopted_with_their_contents() {
 
 #[test]
 fn a_map_that_does_not_fit_is_made_anew_and_the_others_are_kept() {
-    // Each differs from ADDRESSES (hash, 16, 28, 16384, 0) in one thing.
+    // Each differs from ADDRESSES (hash, 16, 32, 16384, 0) in one thing.
     for (kind, key, value, entries, flags) in [
-        ("lru_hash", "16", "28", "16384", "0"),
-        ("hash", "8", "28", "16384", "0"),
+        ("lru_hash", "16", "32", "16384", "0"),
+        ("hash", "8", "32", "16384", "0"),
         ("hash", "16", "64", "16384", "0"),
-        ("hash", "16", "28", "64", "0"),
-        ("hash", "16", "28", "16384", "1"),
+        ("hash", "16", "32", "64", "0"),
+        ("hash", "16", "32", "16384", "1"),
     ] {
         in_world(move |world| {
             let device = veth("eni0");
@@ -61,7 +61,7 @@ fn a_map_that_does_not_fit_is_made_anew_and_the_others_are_kept() {
             let right = shape(world);
             assert_eq!(
                 right,
-                (16, 28, 16_384, 0),
+                (16, 32, 16_384, 0),
                 "the cases above have to follow ADDRESSES"
             );
             datapath.apply(&StepKind::PutMapEntry(value_kept)).unwrap();
