@@ -198,8 +198,8 @@ impl Lab {
             .success()
     }
 
-    /// What the node's namespace has of ours, for comparison: rules, tables, addresses. Sorted, and
-    /// without what the kernel adds and removes by itself.
+    /// Our rules, routes and addresses in the node's namespace, sorted for comparison. Those that
+    /// the kernel adds and removes by itself are left out.
     fn kernel(&self) -> Vec<String> {
         let node = self.netns("node");
         let mut lists = vec!["-o -4 address".to_owned()];
@@ -219,14 +219,14 @@ impl Lab {
         lines
     }
 
-    /// How many repairs the agent has made.
+    /// Number of repairs that the agent has made.
     fn repairs(&self) -> u64 {
         let status = output(&self.towpath("status -o json")).stdout;
         let status: Value = serde_json::from_slice(&status).unwrap();
         status["repairs"]["total"].as_u64().unwrap()
     }
 
-    /// Whether some line has these words.
+    /// True if a line of [`Self::kernel`] has these words.
     fn has(&self, words: &str) -> bool {
         self.kernel().iter().any(|line| line.contains(words))
     }

@@ -50,7 +50,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// How far above the awaited sequence number one may lie that is in the receiver's window.
+    /// Largest distance above the awaited sequence number that counts as within the receiver's
+    /// window.
     const NEAR: u32 = 1 << 16;
 
     /// By the sequence number of the segment, and the one that its receiver awaits. A receiver takes a

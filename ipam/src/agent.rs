@@ -11,7 +11,7 @@ use crate::{
     Settings, Source, Wanted,
 };
 
-/// What the agent was given for itself, and what it asks for.
+/// The agent's own addresses, and its demand of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPools {
     /// The addresses that it was given, each with its pool.

@@ -47,7 +47,7 @@ struct Samples {
     enis: Vec<Eni>,
 }
 
-/// Has EC2 judge every call that the operator makes.
+/// Checks with EC2 that every call of the operator is permitted.
 pub async fn check(ec2: &dyn Ec2, config: &Config, cluster: &ClusterName) -> Vec<Judgement> {
     let samples = samples(ec2).await;
     let steps = steps(&samples, config, cluster);

@@ -1,5 +1,5 @@
-//! From the node document and the pool documents to what address management knows of a node. Pure;
-//! `ipam` has no types of Kubernetes.
+//! Conversion of node and pool documents to the types of `ipam`, which has none of Kubernetes.
+//! Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use kubernetes::crd_mode::FlatPool;
 use loader::intent;
 use loader::intent::masquerade;
 
-/// Whether a pool's addresses keep their source out of the VPC; `None` while that is not known.
+/// Function that is true for a pool that skips masquerading; `None` while that is unknown.
 pub(crate) type SkipsMasquerade = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
-/// What the node document says of addresses. `hosts` are addresses that the host has or answers
-/// for: never a pod's.
+/// The addresses in the node document. `hosts` are addresses that the host has or answers for,
+/// which no pod gets.
 pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePools {
     let flat = node.flat.as_ref();
     let enis = node.enis.values();
@@ -26,7 +26,7 @@ pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePo
         enis: enis.map(|of| eni(of, &given(of, flat))).collect(),
         allocated: match flat {
             None => node.allocated.clone(),
-            // What an agent in the other mode has left.
+            // An agent in the other mode left them.
             Some(_) => Vec::new(),
         },
         requested: Vec::new(),
@@ -36,8 +36,7 @@ pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePo
     }
 }
 
-/// The pools and what they are bound to, and what is wrong with that: a binding of the default pool
-/// counts for nothing.
+/// The pools with their bindings, and the refused binding of the default pool, which is ignored.
 pub(crate) fn pools(
     documents: Option<&masquerade::Pools>,
     default: &str,
@@ -57,9 +56,10 @@ pub(crate) fn pools(
     (Pools::new(by_name, default).unwrap_or_default(), refused)
 }
 
-/// Notes which pools are bound to which ENIs. That counts more than tags by which an ENI is left alone:
-/// these keep it from Cilium's operator, which knows no such pools and would take its addresses for the
-/// default pool's.
+/// Sets the pools that are bound to each ENI. A binding overrides tags that exclude the ENI.
+///
+/// Such tags are there for Cilium's operator. It does not know bound pools, and would count the
+/// ENI's addresses as the default pool's.
 pub(crate) fn bind<'a>(enis: impl IntoIterator<Item = &'a mut intent::Eni>, pools: &Pools) {
     for given in enis {
         let of_pools = eni(given, &given.blocks);
@@ -70,8 +70,8 @@ pub(crate) fn bind<'a>(enis: impl IntoIterator<Item = &'a mut intent::Eni>, pool
     }
 }
 
-/// The same while it is not known which pools are bound to which ENIs: one that pods have addresses of is
-/// for pods, or else they would lose their way out until that is known.
+/// Includes the ENIs whose addresses pods use, while the bindings of pools are unknown. Otherwise
+/// these pods would lose their egress path until then.
 pub(crate) fn keep_used<'a>(
     enis: impl IntoIterator<Item = &'a mut intent::Eni>,
     used: &BTreeSet<IpAddr>,
@@ -84,7 +84,7 @@ pub(crate) fn keep_used<'a>(
     }
 }
 
-/// What Cilium's operator gets wrong of ENIs that pools are bound to.
+/// Warnings for ENIs with bound pools that Cilium's operator counts as the default pool's.
 pub(crate) fn conflicts(node: &intent::Node) -> impl Iterator<Item = String> {
     let enis = node.enis.values();
     let counted = enis.filter(|eni| !eni.bound_to.is_empty() && eni.excluded.is_none());
@@ -101,7 +101,7 @@ pub(crate) fn conflicts(node: &intent::Node) -> impl Iterator<Item = String> {
     })
 }
 
-/// The kind of resource that pods are here.
+/// The allocator's resource kind for pods.
 pub(crate) fn kind(
     pools: Pools,
     settings: &intent::Settings,
@@ -118,8 +118,8 @@ pub(crate) fn kind(
     }
 }
 
-/// What of an ENI is for pods: its blocks, or those of the single addresses that are its own. Spec and
-/// status are written one after the other, so that it need not have one that is listed.
+/// The ENI's addresses for pods: its blocks, or the listed single addresses that it has. Spec and
+/// status are written one after the other, so the ENI may lack an address that is listed.
 fn given(eni: &intent::Eni, flat: Option<&FlatPool>) -> BTreeSet<IpNet> {
     let Some(flat) = flat else {
         return eni.blocks.difference(&eni.kept).copied().collect();
@@ -140,7 +140,7 @@ fn eni(eni: &intent::Eni, blocks: &BTreeSet<IpNet>) -> Eni {
         subnet: Subnet {
             id: eni.subnet_id.clone(),
             cidr: eni.subnet,
-            // The document has none.
+            // The document has no tags of subnets.
             tags: None,
         },
         vpc_cidrs: eni.vpc_cidrs.clone(),
@@ -152,7 +152,7 @@ fn eni(eni: &intent::Eni, blocks: &BTreeSet<IpNet>) -> Eni {
     }
 }
 
-/// The ENI of an address, as an answer names it.
+/// The ENI of an address, as an answer of the API names it.
 pub(crate) fn eni_ref(of: &EniAddress) -> EniRef {
     EniRef {
         number: EniNumber(of.number),
@@ -161,7 +161,7 @@ pub(crate) fn eni_ref(of: &EniAddress) -> EniRef {
     }
 }
 
-/// The families of addresses, by what was asked for or else by the configuration.
+/// The requested families of addresses, by default the configured ones.
 pub(crate) fn families(
     asked: &BTreeSet<Family>,
     configured: &BTreeSet<Family>,
@@ -227,7 +227,7 @@ mod tests {
         };
         exclude(0, &reason);
         exclude(1, &reason);
-        // Its number excludes it too, which no pool overrides.
+        // Its number excludes the ENI, too. No pool overrides that.
         exclude(2, &Some("its number".to_owned()));
         let mut unknown = node.clone();
         keep_used(

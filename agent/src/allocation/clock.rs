@@ -1,4 +1,4 @@
-//! The clock that leases and cooldowns go by.
+//! The clock of leases and cooldowns.
 
 use std::fs;
 
@@ -6,23 +6,23 @@ use anyhow::{Context as _, Result};
 use ipam::Time;
 use nix::time::{ClockId, clock_gettime};
 
-/// This boot, as the kernel names it (Documentation/admin-guide/sysctl/kernel.rst).
+/// File with the kernel's id of this boot (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[cfg(test)]
 thread_local! {
-    /// By how much a test is ahead of the machine.
+    /// Offset of a test's clock from the machine's.
     static AHEAD: std::cell::Cell<std::time::Duration> = const { std::cell::Cell::new(std::time::Duration::ZERO) };
 }
 
-/// Has so much time be over for this thread.
+/// Advances the clock of this thread.
 #[cfg(test)]
 pub(super) fn pass(time: std::time::Duration) {
     AHEAD.set(AHEAD.get() + time);
 }
 
-/// The time since the machine has booted. Nobody can set it, it goes on while the machine sleeps,
-/// and it outlives the agent; what was written down in another boot is known by the boot's id.
+/// The time since the machine booted. It cannot be set, goes on while the machine sleeps, and
+/// survives restarts of the agent. Records of another boot have another boot id.
 pub(super) fn now() -> Result<Time> {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).context("read the time since boot")?;
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);

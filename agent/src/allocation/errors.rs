@@ -1,4 +1,4 @@
-//! What the allocator refuses, as the socket says it.
+//! Conversion of the allocator's errors into those of the API.
 
 use api::{ApiError, ErrorCode};
 use ipam::{AllocateError, Family};
@@ -6,7 +6,7 @@ use ipam::{AllocateError, Family};
 use super::Addresses;
 
 impl Addresses {
-    /// The answer for what the allocator refuses.
+    /// The API error for an error of the allocator.
     pub(crate) fn refusal(&self, error: &AllocateError) -> ApiError {
         let refusal = refusal(error);
         match self.other_family(error) {
@@ -22,7 +22,7 @@ impl Addresses {
         }
     }
 
-    /// The only family that the node has addresses of, where another one was asked for in vain.
+    /// The only family that the node has addresses of, if the error is about the other one.
     fn other_family(&self, error: &AllocateError) -> Option<Family> {
         let (AllocateError::NoFamily { family, .. }
         | AllocateError::UnknownPool { family, .. }

@@ -1,10 +1,14 @@
-//! What is on disk of addresses beside the endpoints' records: a record for each owner without an
-//! endpoint of ours, with its leases, one for each address that cools down, and one for each block that
-//! was given back and that the node still has. A crash shows each record as it was or as it became.
+//! The ledger: the records of addresses on disk, apart from the endpoints' records.
 //!
-//! A record's name says whose it is and which addresses, so one that cannot be read still holds them,
-//! and nothing else is lost with it. An endpoint's leases are in its own record. So an endpoint is
-//! added with one write, and its record and its leases cannot disagree.
+//! It has a record for each owner without an endpoint of ours, with the owner's leases. It has one
+//! for each address that cools down, and one for each released block that the node still has. After
+//! a crash each record has its old or its new content.
+//!
+//! A record's name has the owner's id and the addresses. A record that cannot be read thus still
+//! reserves its addresses, and affects no other record.
+//!
+//! An endpoint's leases are in its own record. So an endpoint is added with one write, and its
+//! record and its leases cannot disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,7 +37,7 @@ const SUFFIX: &str = ".json";
 const LEASE: &str = "lease";
 const COOLING: &str = "cooling";
 const RELEASED: &str = "released";
-/// Between the parts of a name: in no address, and in no id.
+/// Separator of a name's parts, which no address and no id contains.
 const SEPARATOR: char = '_';
 
 /// The records.
@@ -41,21 +45,22 @@ const SEPARATOR: char = '_';
 pub(super) struct Ledger {
     folder: Folder,
     boot: String,
-    /// What is on disk; `None` of what is there and should be written anew or go.
+    /// The records on disk; `None` for a record that is to be rewritten or removed.
     known: BTreeMap<Name, Option<Record>>,
-    /// Leases that cannot be read.
+    /// Names of the leases' records that cannot be read.
     unreadable: BTreeSet<Name>,
 }
 
-/// What stands in one record.
+/// Content of one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Entry {
-    /// An owner without an endpoint of ours: its leases, one at least and all its own, and who it is.
+    /// An owner without an endpoint of ours, with one lease at least. All the leases are the
+    /// owner's.
     Owner(About),
-    /// What cools down.
+    /// An address that cools down.
     Cooling(Cooling),
-    /// What was given back.
+    /// A released block.
     Released(IpNet),
 }
 
@@ -63,7 +68,7 @@ pub(super) enum Entry {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Record {
     version: u32,
-    /// The boot that its times are of.
+    /// Id of the boot that the times refer to.
     boot: String,
     entry: Entry,
 }
@@ -77,24 +82,24 @@ enum Name {
     Released(IpNet),
 }
 
-/// What was found at the start.
+/// The records found at the start.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Owners without an endpoint of ours.
     pub(super) owners: Vec<About>,
     pub(super) cooling: Vec<Cooling>,
-    /// Blocks that were given back.
+    /// Released blocks.
     pub(super) released: BTreeSet<IpNet>,
-    /// What somebody has whose record cannot be read, by the owner's id.
+    /// The addresses of unreadable records, by the owner's id.
     pub(super) unreadable: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
 }
 
 impl Ledger {
-    /// Reads the records in the state folder. A lease that cannot be read stays where it is; an
-    /// address whose cooldown cannot be read cools down anew.
+    /// Reads the records in the state folder. An unreadable lease is left in place. An address
+    /// whose cooldown cannot be read starts it again.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
+    /// If the folder cannot be read or written.
     pub(super) fn open(state: &Path, boot: &str, now: Time) -> Result<(Self, Found)> {
         let (folder, names) = Folder::open(&state.join(FOLDER))?;
         let mut ledger = Self {
@@ -133,7 +138,7 @@ impl Ledger {
                     ledger.known.insert(name, None);
                 }
                 (Err(error), Name::Released(block)) => {
-                    // Its name says all of it.
+                    // The name has the whole content.
                     tracing::warn!(%block, "rewriting the record of a released block: {error:#}");
                     found.released.insert(*block);
                     ledger.known.insert(name, None);
@@ -143,12 +148,12 @@ impl Ledger {
         Ok((ledger, found))
     }
 
-    /// Writes what has changed, and removes what is over. When this returns, all of it is in force,
-    /// also after a crash.
+    /// Writes the records that have changed, and removes those that are over. On return the changes
+    /// survive a crash.
     ///
     /// # Errors
-    /// When something cannot be written or removed. What else can be written is, then; nothing is
-    /// removed while something is not written.
+    /// If a record cannot be written or removed. All the others are still written. No record is
+    /// removed unless all were written.
     pub(super) fn write(&mut self, entries: Vec<Entry>) -> Result<()> {
         let mut wanted = BTreeMap::new();
         for entry in entries {
@@ -180,8 +185,8 @@ impl Ledger {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        // What is over goes last, and only when all that takes its place is there: until then an address
-        // is held by what stood there before.
+        // Records are removed last, and only if all that replace them were written. Until then the
+        // old record reserves the address.
         let is_replaced = outcome.is_ok();
         let names = self.known.keys();
         let over = names.filter(|name| is_replaced && !wanted.contains_key(*name));
@@ -205,7 +210,8 @@ impl Ledger {
 
     fn put(&self, name: &Name, record: &Record) -> Result<()> {
         let writing = Writing {
-            // One that is empty after a power cut begins anew, and the folder is synced.
+            // A cooldown or a released block whose file is empty after a power cut is rewritten, so
+            // its file needs no sync.
             is_synced: matches!(name, Name::Lease(..)),
             write: Point::AddressesWrite,
             rename: Point::AddressesRename,
@@ -214,7 +220,7 @@ impl Ledger {
         self.folder.put(&name.to_string(), &content, writing)
     }
 
-    /// Has what cannot be read of an owner go with the next write.
+    /// Marks an owner's unreadable records for removal by the next write.
     pub(super) fn drop_unreadable(&mut self, id: EndpointId) {
         let (of_owner, others): (BTreeSet<_>, _) = std::mem::take(&mut self.unreadable)
             .into_iter()
@@ -224,12 +230,12 @@ impl Ledger {
             .extend(of_owner.into_iter().map(|name| (name, None)));
     }
 
-    /// Whether a power cut may undo the last changes.
+    /// True if a power cut may undo the last changes.
     pub(super) fn is_unsynced(&self) -> bool {
         self.folder.unsynced().is_some()
     }
 
-    /// What is wrong, for the status.
+    /// The faults, for the status.
     pub(super) fn faults(&self) -> impl Iterator<Item = String> {
         let unreadable = self.unreadable.iter().map(|name| {
             let path = self.folder.path(&name.to_string());
@@ -243,10 +249,10 @@ impl Ledger {
     }
 }
 
-/// Removes all records; what was removed, in words.
+/// Removes all records, and returns a text that names the folder; `None` without one.
 ///
 /// # Errors
-/// When they cannot be removed.
+/// If the folder cannot be removed.
 pub(crate) fn remove(state: &Path) -> Result<Option<String>> {
     let path = state.join(FOLDER);
     match fs::remove_dir_all(&path) {
@@ -267,8 +273,9 @@ impl Found {
 }
 
 impl Record {
-    /// What stands in it, in the time of this boot. How much of a time of another one is over nobody
-    /// knows; the allocator shortens what is left to the whole.
+    /// The entry with its times converted to those of this boot. The elapsed part of a time of
+    /// another boot is unknown. So the time becomes the longest possible, and the allocator limits
+    /// it to the configured one.
     fn in_boot(&self, boot: &str, now: Time) -> Entry {
         let mut entry = self.entry.clone();
         if self.boot == boot {
@@ -299,7 +306,7 @@ fn at_the_latest(now: Time) -> Time {
 }
 
 impl Name {
-    /// The name of what is to be written; `None` of leases without an owner.
+    /// The name of an entry's record; `None` for an owner without leases.
     fn of(entry: &Entry) -> Option<Self> {
         Some(match entry {
             Entry::Owner(about) => {

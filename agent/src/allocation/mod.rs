@@ -1,18 +1,18 @@
-//! Who has which address: the allocator, what of it is on disk, and what time it is.
+//! Address allocation: the allocator, its records on disk, and its clock.
 //!
-//! What has to be on disk before an answer goes out:
+//! Records that are on disk before an answer is sent:
 //!
-//! | what | where | when |
+//! | record | place | written |
 //! |---|---|---|
 //! | an endpoint's leases | its own record | before its devices are made |
 //! | leases of an owner without an endpoint | its record in the ledger | before the answer |
-//! | the cooldown of an endpoint's addresses | the ledger | before its record goes |
-//! | that a lease was claimed, or has expired | the ledger | with the next look at the time |
+//! | the cooldown of an endpoint's addresses | the ledger | before its record is removed |
+//! | the claim or the expiry of a lease | the ledger | at the next update |
 //!
-//! A delete goes on when the ledger cannot be written: what a crash then loses is the cooldown.
+//! A delete continues if the ledger cannot be written. A crash then loses the cooldown.
 //!
-//! Where the agent gives no addresses (`ipam.enabled: false`) it keeps count all the same: who has
-//! what and what cools down is right when it gives some again.
+//! If the agent allocates no addresses (`ipam.enabled: false`), it still records leases and
+//! cooldowns. They are right when allocation is enabled again.
 
 pub(crate) mod adapter;
 mod clock;
@@ -60,42 +60,42 @@ use flows as nat;
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;
 
-/// What an answer carries of an address.
+/// An allocated address, as an answer describes it.
 pub(super) type Given = Allocation<Option<EniAddress>>;
 
-/// Who has which address.
+/// The allocator of pods' addresses, with its records.
 pub(super) struct Addresses {
     section: IpamSection,
     mode: AllocationMode,
     ledger: Ledger,
     manager: Manager<Pods>,
-    /// What is known of owners that have no endpoint.
+    /// Records of the owners without an endpoint.
     owners: BTreeMap<Owner, About>,
-    /// What was announced last.
+    /// Inputs of the last announcement.
     inputs: Option<Inputs>,
     changes: Changes,
-    /// The binding of the default pool, which counts for nothing.
+    /// The refused binding of the default pool.
     pools_refused: Option<Refused>,
-    /// Whether the ledger does not say what is so.
+    /// True if the ledger differs from the allocator's state.
     is_stale: bool,
-    /// Set when an outlook may be another one than the last.
+    /// True if the next outlook may differ from the last one.
     has_news: bool,
-    /// Why the ledger could not be written.
+    /// The error of the last attempt to write the ledger.
     unsaved: Option<String>,
-    /// Endpoints that were found to have one address.
+    /// Conflicts between endpoints that have the same address.
     conflicts: Vec<String>,
-    /// How the node stands to its public address.
+    /// State of the node's public address.
     public_address: PublicAddress,
-    /// Which single addresses are on their way back, and what is answered of them.
+    /// State of the release of single addresses, and the agent's answers.
     handshake: Handshake,
     answers: BTreeMap<IpAddr, Release>,
-    /// What is asked for and does not come.
+    /// Demand that has not been met.
     unanswered: Unanswered,
-    /// The moment that its times are since.
+    /// Origin of the times in [`Self::unanswered`].
     began: Instant,
 }
 
-/// What the announcement rests on: it is made anew only when this changes.
+/// Inputs of the announcement, which is rebuilt only when one of them changes.
 #[derive(Clone, PartialEq)]
 struct Inputs {
     generation: u64,
@@ -103,26 +103,26 @@ struct Inputs {
     taken: BTreeSet<IpAddr>,
 }
 
-/// What is known of the node by now.
+/// The current state of the node.
 pub(super) struct Surroundings<'a> {
     pub(super) intent: &'a Intent,
-    /// Which document the intent's node is from.
+    /// Generation of the document that the intent's node was read from.
     pub(super) generation: u64,
-    /// Addresses that somebody has who asks for none: the host, above all.
+    /// Addresses in use without a lease, above all the host's.
     pub(super) taken: BTreeSet<IpAddr>,
-    /// Addresses of which something is still in the kernel; `None` where that is not known.
+    /// Addresses that the kernel still has objects of; `None` if that is unknown.
     pub(super) lingering: Option<&'a BTreeSet<IpAddr>>,
-    /// The ids of the ENIs that are ready; `None` before the first look.
+    /// The ids of the ready ENIs; `None` before the first observation.
     pub(super) ready: Option<BTreeSet<String>>,
     pub(super) nat: &'a nat::Handle,
 }
 
 impl Addresses {
-    /// Reads what is on disk and compares it with the endpoints that have records. Nothing is given
-    /// before the kernel has been looked at.
+    /// Reads the ledger and compares it with the recorded endpoints. No address is allocated before
+    /// the kernel has been observed.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
+    /// If the folder cannot be read or written.
     pub(super) fn open<'a>(
         config: &Config,
         folder: &Path,
@@ -161,12 +161,12 @@ impl Addresses {
         })
     }
 
-    /// Whether the agent allocates addresses at all.
+    /// True if the agent allocates addresses.
     pub(super) fn is_enabled(&self) -> bool {
         self.section.enabled
     }
 
-    /// The time that leases go by. A clock that cannot be read stands still.
+    /// The current time of the leases' clock. A clock that cannot be read gives zero.
     pub(super) fn now() -> Time {
         clock::now().unwrap_or_else(|error| {
             tracing::error!("{error:#}");
@@ -174,7 +174,7 @@ impl Addresses {
         })
     }
 
-    /// Takes note of what has changed: documents, the host's addresses, which ENIs are ready, time.
+    /// Updates the allocator from the documents, the host's addresses, the ready ENIs and the time.
     pub(super) fn update(&mut self, around: &Surroundings<'_>) {
         if self.section.enabled {
             self.observe(around);
@@ -182,12 +182,12 @@ impl Addresses {
         self.advance(around);
     }
 
-    /// Takes note of what there is to give.
+    /// Updates the blocks that addresses are allocated from.
     fn observe(&mut self, around: &Surroundings<'_>) {
         self.look_for_static_address(around);
         let mut taken = around.taken.clone();
         if let Some(flat) = &around.intent.node.flat {
-            // Nobody gets what is on its way back from before that is written.
+            // An address that is being released is withheld before the answer is written.
             taken.extend(self.shake_hands(flat));
         }
         let policy = &around.intent.policy;
@@ -217,14 +217,14 @@ impl Addresses {
             self.has_news = true;
             log(&changes);
             manager.allocator_mut().confirm(Self::now());
-            // A block that is gone, or whose claim is confirmed, is remembered no more.
+            // A block that is gone, or whose claim is confirmed, needs no record any more.
             self.is_stale |= unconfirmed != manager.allocator().unconfirmed().count();
             self.changes = changes;
             self.inputs = Some(inputs);
         }
         let allocator = manager.allocator_mut();
         let are_read = masquerade.pools.is_none() || policy.pools.is_some();
-        // Without its bindings an ENI would serve the wrong pool.
+        // Before the bindings are read, an ENI could serve the wrong pool.
         if are_read {
             allocator.lift(Barrier::POOLS);
         }
@@ -234,8 +234,8 @@ impl Addresses {
         }
     }
 
-    /// Lets time do what it does. An address stays held while anything of it is in the kernel, or may
-    /// be.
+    /// Ends leases and cooldowns that are over. An address stays held while the kernel has, or may
+    /// have, objects of it.
     fn advance(&mut self, around: &Surroundings<'_>) {
         let at_once = self.section.cooldown.get().is_zero();
         let now = Self::now();
@@ -257,7 +257,7 @@ impl Addresses {
         }
         let advanced = allocator.advance(now, is_over);
         if !advanced.cooled.is_empty() {
-            // Entries that lead to it are its next pod's from now on.
+            // From now on conntrack entries of the address belong to its next pod.
             leaving.retain(|address| !advanced.cooled.contains(address));
             around.nat.set_leaving(&leaving);
         }
@@ -270,7 +270,8 @@ impl Addresses {
         self.is_stale |= advanced.rested > 0;
     }
 
-    /// Gives an owner what it asks for, all of it or nothing. What it has already it is given again.
+    /// Allocates the requested addresses to an owner, all or none. A repeated request gets those
+    /// that the owner already has.
     pub(super) fn allocate(
         &mut self,
         owner: &Owner,
@@ -305,12 +306,12 @@ impl Addresses {
                 .map(request)
                 .collect()
         };
-        // One that is refused counts too.
+        // A refused request changes the demand, too.
         self.has_news = true;
         self.manager.allocate(&requests, Self::now())
     }
 
-    /// An owner has addresses that it brought itself.
+    /// Records addresses that the owner's request names as the owner's.
     pub(super) fn adopt(
         &mut self,
         owner: &Owner,
@@ -331,7 +332,7 @@ impl Addresses {
         cooling.any(|cooling| cooling.address == address)
     }
 
-    /// The names of the pools that addresses in use are of.
+    /// The names of the pools of the addresses in use.
     pub(super) fn pools_in_use(&self) -> BTreeSet<String> {
         let leases = self.manager.allocator().leases();
         leases.filter_map(|lease| lease.pool.clone()).collect()
@@ -342,7 +343,7 @@ impl Addresses {
         self.manager.allocator().held_by(owner).cloned().collect()
     }
 
-    /// The owner lives: what it has does not expire. Its leases; none where it has none.
+    /// Claims the leases of an owner, so that they do not expire, and returns them.
     pub(super) fn claim(&mut self, owner: &Owner) -> Vec<Lease> {
         let allocator = self.manager.allocator_mut();
         let claimed = allocator.claim(owner).unwrap_or_default();
@@ -350,12 +351,12 @@ impl Addresses {
         claimed
     }
 
-    /// The owner has an endpoint now, whose record has its leases.
+    /// Notes that the owner has an endpoint, whose record holds its leases.
     pub(super) fn is_endpoint(&mut self, owner: &Owner) {
         self.is_stale |= self.owners.remove(owner).is_some();
     }
 
-    /// The owner has addresses and no endpoint.
+    /// Records an owner that has addresses and no endpoint.
     pub(super) fn is_without_endpoint(&mut self, owner: &Owner, ask: &Ask) {
         let about = About {
             device: None,
@@ -369,13 +370,13 @@ impl Addresses {
         self.is_stale = true;
     }
 
-    /// What is known of owners that have addresses and no endpoint.
+    /// Records of the owners that have addresses and no endpoint.
     pub(super) fn owners(&self) -> &BTreeMap<Owner, About> {
         &self.owners
     }
 
-    /// What an owner was given for an endpoint that could not be made is free again at once. If the
-    /// next attempt can succeed, its pod waits for as much.
+    /// Frees the addresses of an endpoint that could not be created, without a cooldown. If the
+    /// next attempt can succeed, its pod is counted as waiting for as many.
     pub(super) fn take_back(&mut self, owner: &Owner, pod: Option<&PodRef>, is_tried_again: bool) {
         self.has_news = true;
         let now = Self::now();
@@ -388,14 +389,14 @@ impl Addresses {
         self.is_stale |= self.owners.remove(owner).is_some();
     }
 
-    /// A pod is no more: it does not wait for addresses.
+    /// Removes a deleted pod from those that wait for addresses.
     pub(super) fn forget_pod(&mut self, pod: &PodRef) {
         self.has_news |= self.manager.allocator_mut().forget(&pod.into());
     }
 
-    /// Writes down that what these owners have cools down from now on; the moment, for
-    /// [`Self::release`]. It is still theirs: their records come next. Without their addresses on disk
-    /// nothing needs to be written.
+    /// Records the start of the cooldown of the owners' addresses, and returns it for
+    /// [`Self::release`]. The owners still hold the addresses until their records are removed.
+    /// Owners without leases need no record.
     pub(super) fn announce_release(&mut self, owners: &[Owner]) -> Time {
         let now = Self::now();
         let leaving: Vec<Owner> = owners.iter().flat_map(unreadable::names).collect();
@@ -406,7 +407,7 @@ impl Addresses {
         now
     }
 
-    /// The owner is gone: what it has cools down from this moment on.
+    /// Releases the addresses of a deleted owner, which cool down from `at` on.
     pub(super) fn release(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
         self.owners.remove(owner);
         self.ledger.drop_unreadable(EndpointId::of(owner));

@@ -1,4 +1,4 @@
-//! What the node asks for and keeps, for whoever writes it into the node's document.
+//! The node's demand and the addresses it keeps, as they are written into the node's document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,15 +13,18 @@ use loader::intent::Intent;
 use super::Addresses;
 
 impl Addresses {
-    /// What the node wants and keeps; `None` where nothing is allocated yet, or what it gives back cannot
-    /// be written down. Of plain pools it keeps what it needs. It keeps all that its ENIs have, unless
-    /// the setting `ipam.release` has blocks go back: each of them is claimed again by a write then.
+    /// The node's demand and the blocks it keeps; `None` before allocation has started, and if
+    /// released blocks cannot be recorded on disk.
+    ///
+    /// Of plain pools the node keeps the blocks it needs. Of its ENIs it keeps all blocks, unless
+    /// the setting `ipam.release` is on. Then only blocks whose claim is in the document are used.
     pub(crate) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
         self.look_for_answers();
         if intent.node.flat.is_none() {
             self.balance();
         }
-        // Somebody else may have it a moment after this is told, also if the agent starts anew.
+        // Once this is published, another node may get a released block, also across a restart of
+        // the agent.
         let is_saved = self.save();
         if !is_saved && self.manager.allocator().unconfirmed().next().is_some() {
             return None;
@@ -50,7 +53,7 @@ impl Addresses {
         })
     }
 
-    /// Gives back the blocks that nobody needs, and claims again what is needed of those.
+    /// Releases the blocks that are not needed, and claims released ones again that are.
     fn balance(&mut self) {
         let allocator = self.manager.allocator_mut();
         let balanced = if allocator.settings().release {
@@ -75,13 +78,13 @@ impl Addresses {
         self.manager.allocator().has_claims_to_write()
     }
 
-    /// True where an outlook may be another one than the last; once for each change.
+    /// True if the next outlook may differ from the last one; once for each change.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
 
-    /// Decides about single addresses that the operator would like to have back; those that are to be
-    /// kept from pods.
+    /// Answers the operator's release requests of single addresses, and returns the addresses that
+    /// pods must not get.
     pub(super) fn shake_hands(&mut self, flat: &FlatPool) -> BTreeSet<IpAddr> {
         let allocator = self.manager.allocator();
         let cooling: BTreeSet<_> = allocator.cooling().map(|cooling| cooling.address).collect();
@@ -98,7 +101,7 @@ impl Addresses {
         self.handshake.withheld().clone()
     }
 
-    /// What there is to say of single addresses.
+    /// The single addresses in use, and the answers to release requests.
     fn flat(&self, intent: &Intent) -> FlatOutlook {
         let endpoints = intent.endpoints.values();
         let abouts = endpoints.map(|endpoint| (&endpoint.owner, &endpoint.about));
@@ -121,14 +124,14 @@ impl Addresses {
         }
     }
 
-    /// Has so much time be over.
+    /// Advances the clock.
     #[cfg(test)]
     pub(crate) fn age(&mut self, by: std::time::Duration) {
         self.began -= by;
         super::clock::pass(by);
     }
 
-    /// Takes note of what the node asks for and what it has.
+    /// Updates the unmet demand from the node's demand and its blocks.
     fn look_for_answers(&mut self) {
         let allocator = self.manager.allocator();
         let blocks = allocator.blocks();
@@ -138,7 +141,7 @@ impl Addresses {
             let families = families.into_iter();
             families.map(move |(family, wanted)| (pool.clone(), family, wanted))
         });
-        // What is only kept in store of a family that is off needs no answer.
+        // Pre-allocation of a family that is off is no unmet demand.
         let demand = demand.filter(|(pool, family, _)| {
             let of_pool = |block: &&BlockView| {
                 block.pool.as_ref() == Some(pool) && Family::of_net(block.cidr) == *family

@@ -1,4 +1,4 @@
-//! The start: what was written down against the endpoints that there are.
+//! Restoring the allocator at the start, from the ledger and the endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use loader::intent::{About, Endpoint};
 use super::ledger::Found;
 use super::{Addresses, Pods, SkipsMasquerade, allocation};
 
-/// What a start came to.
+/// Result of restoring the allocator.
 pub(super) struct Restoration {
-    /// The allocator; it gives nothing yet.
+    /// The allocator, which does not allocate yet.
     pub(super) manager: Manager<Pods>,
-    /// What is known of owners that have addresses and no endpoint.
+    /// Records of the owners that have addresses and no endpoint.
     pub(super) owners: BTreeMap<Owner, About>,
-    /// Of whom a record cannot be read that holds nothing: what it had is known from elsewhere.
+    /// Owners of unreadable records whose addresses are all known from other records.
     pub(super) settled: Vec<EndpointId>,
-    /// What people should know.
+    /// Conflicts between endpoints, for the status.
     pub(super) conflicts: Vec<String>,
 }
 
-/// Compares what was written down with the endpoints.
+/// Restores the allocator from the records and the endpoints.
 pub(super) fn restore<'a>(
     settings: Settings,
     of_node: &intent::Settings,
@@ -36,7 +36,7 @@ pub(super) fn restore<'a>(
     let mut seen: Vec<SeenEndpoint> = Vec::new();
     for endpoint in endpoints {
         leases.extend(endpoint.about.leases.iter().cloned().map(|lease| Lease {
-            // Nothing is of the future but what is of another boot.
+            // Only a time of another boot can be in the future.
             since: lease.since.min(now),
             ..lease
         }));
@@ -53,7 +53,7 @@ pub(super) fn restore<'a>(
         };
         let is_claimed = |lease: &Lease| lease.claim == Claim::Claimed;
         if about.leases.iter().any(is_claimed) && !of_endpoints.contains(&owner) {
-            // It lives until it is said to be gone: its endpoint is somebody else's.
+            // A claimed lease stays until its owner is deleted: a foreign plugin made its endpoint.
             let addresses = about.leases.iter().map(|lease| lease.address);
             seen.push(SeenEndpoint {
                 owner: owner.clone(),
@@ -96,8 +96,8 @@ pub(super) fn restore<'a>(
     }
 }
 
-/// Owners of whom only an id is known, with what they have: what nobody else is known to have. And those
-/// that have nothing of the kind.
+/// Owners of which only the id is known, with the addresses that no other owner has. The second
+/// list has those without such an address.
 fn unknown(found: &Found, seen: &[SeenEndpoint]) -> (Vec<SeenEndpoint>, Vec<EndpointId>) {
     let of_owners = found.owners.iter().flat_map(|about| &about.leases);
     let of_owners = of_owners.map(|lease| lease.address);
@@ -117,16 +117,16 @@ fn unknown(found: &Found, seen: &[SeenEndpoint]) -> (Vec<SeenEndpoint>, Vec<Endp
     (unknown, settled)
 }
 
-/// The leases and all the rest, as the allocator takes it.
+/// The state that the allocator is restored from.
 fn state(found: Found, of_endpoints: Vec<Lease>) -> State {
     let mut leases: BTreeMap<IpAddr, Lease> = BTreeMap::new();
     let own = found.owners.into_iter().flat_map(|about| about.leases);
-    // What stands first counts: an endpoint has its addresses, whatever else was written down.
+    // The first lease of an address wins: an endpoint's record overrides the ledger.
     for lease in of_endpoints.into_iter().chain(own) {
         leases.entry(lease.address).or_insert(lease);
     }
     let mut cooling = found.cooling;
-    // Of an owner whose delete did not get to its record.
+    // The delete of an owner with a lease was interrupted before its record was removed.
     cooling.retain(|cooling| !leases.contains_key(&cooling.address));
     State {
         leases: leases.into_values().collect(),

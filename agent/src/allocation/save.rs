@@ -7,20 +7,19 @@ use super::Addresses;
 use super::ledger::Entry;
 
 impl Addresses {
-    /// Writes the ledger where it does not say what is so. Why it could not be written is kept for the
-    /// status.
+    /// Writes the ledger if it is stale. An error is kept for the status.
     pub(crate) fn save(&mut self) -> bool {
         self.write(&[], Self::now())
     }
 
-    /// The same with owners whose addresses are written down as cooling down from a moment on.
+    /// Writes the ledger if it is stale, with the addresses of `leaving` cooling down from `at` on.
     pub(super) fn write(&mut self, leaving: &[Owner], at: Time) -> bool {
         if !self.is_stale {
             return true;
         }
         match self.ledger.write(self.entries(leaving, at)) {
             Ok(()) => {
-                // What cannot be made last yet is tried again.
+                // Changes that could not be synced are synced again by the next write.
                 self.is_stale = self.ledger.is_unsynced();
                 self.unsaved = None;
                 true
@@ -36,7 +35,7 @@ impl Addresses {
         }
     }
 
-    /// The entries that have to be on disk.
+    /// The entries that belong on disk.
     fn entries(&self, leaving: &[Owner], at: Time) -> Vec<Entry> {
         let allocator = self.manager.allocator();
         let until = at.after(self.section.cooldown.get());

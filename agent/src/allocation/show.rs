@@ -1,4 +1,4 @@
-//! What there is to see of addresses.
+//! Views of the allocator for the API and the status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub(crate) fn is_own(owner: &Owner) -> bool {
 }
 
 impl Addresses {
-    /// In how many seconds what an owner has is taken back; `None` where it is claimed.
+    /// Seconds until an owner's leases expire; `None` if they are claimed.
     pub(crate) fn expires(&self, owner: &Owner) -> Option<u64> {
         self.held_by(owner).iter().find_map(expires)
     }
 
-    /// Who has what.
+    /// The leases and the addresses that cool down.
     pub(crate) fn list(&self, intent: &Intent, nat: &nat::Handle) -> types::Addresses {
         let endpoints = intent.endpoints.values();
         let endpoints: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
@@ -61,7 +61,7 @@ impl Addresses {
             }
         };
         let is_enabled = self.section.enabled;
-        // Others give addresses then, but for the agent's own.
+        // If allocation is off, only the agent's own addresses have leases here.
         let leases = allocator.leases();
         let leases = leases.filter(|lease| is_enabled || is_own(&lease.owner));
         let now = Self::now();
@@ -129,7 +129,7 @@ impl Addresses {
         pools.into_values().collect()
     }
 
-    /// How allocation is.
+    /// Status of allocation.
     pub(crate) fn status(
         &self,
         intent: &Intent,
@@ -168,7 +168,7 @@ impl Addresses {
         }
     }
 
-    /// Demand that nobody answers.
+    /// Demand that has not been met in time.
     pub(crate) fn unanswered(&self) -> Vec<UnansweredStatus> {
         let overdue = self.unanswered.overdue(self.began.elapsed());
         let status = |(of, age): (&Wanting, Duration)| UnansweredStatus {
@@ -181,12 +181,12 @@ impl Addresses {
         overdue.map(status).collect()
     }
 
-    /// Annotations of pools that count for nothing here.
+    /// Refused annotations of pools.
     pub(crate) fn pools_refused(&self) -> impl Iterator<Item = &Refused> {
         self.pools_refused.iter()
     }
 
-    /// What is wrong, and not only refused.
+    /// Faults, without mere refusals.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let problems = self.changes.problems.iter().filter(|p| !is_refusal(p));
         let problems = problems.map(ToString::to_string);
@@ -203,7 +203,7 @@ impl Addresses {
     }
 }
 
-/// Where the configuration has the node's addresses come from.
+/// The configured source of the node's addresses.
 pub(super) fn mode(config: &Config) -> AllocationMode {
     if !config.ipam.enabled {
         return AllocationMode::Disabled;
@@ -215,7 +215,7 @@ pub(super) fn mode(config: &Config) -> AllocationMode {
     }
 }
 
-/// Whether a problem only tells that something which was asked for is not done.
+/// True if a problem is a refused request, not a fault.
 fn is_refusal(problem: &Problem) -> bool {
     matches!(
         problem,
@@ -223,7 +223,7 @@ fn is_refusal(problem: &Problem) -> bool {
     )
 }
 
-/// Addresses that nobody gets because entries of conntrack lead to them again and again.
+/// Addresses that are not allocated because conntrack entries of them persist.
 fn resting(nat: &nat::Handle) -> impl Iterator<Item = String> {
     let lasting = nat.lasting().into_iter();
     lasting.map(|(address, entries)| format!("{address} is not given again yet: {entries}"))

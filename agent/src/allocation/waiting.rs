@@ -1,4 +1,4 @@
-//! What the first address waits for besides the documents.
+//! Conditions of the first allocation apart from the documents.
 
 use std::collections::BTreeSet;
 
@@ -8,38 +8,38 @@ use loader::intent::StaticAddress;
 
 use super::{Addresses, Surroundings};
 
-/// The allocator's own barrier of ours.
+/// Barrier until the kernel has been observed.
 pub(super) const KERNEL: Barrier = Barrier::new("a first look at the kernel");
-/// Where the node is to have a public address. The node asks for addresses all the same.
+/// Barrier while the node waits for its public address. The node requests addresses nevertheless.
 const STATIC_ADDRESS: Barrier = Barrier::new(
     "the public address that spec.ipam.static-ip-tags ask for (status.ipam.assigned-static-ip, which \
      the operator writes)",
 );
 
-/// How the node stands to the public address that it may be to have.
+/// State of the public address that the node may be configured to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PublicAddress {
-    /// Nothing tells of one yet.
+    /// No document has been read yet.
     #[default]
     Unknown,
-    /// It is to come.
+    /// It is requested and not assigned yet.
     Awaited,
-    /// It came, or none is asked for.
+    /// It is assigned, or none is requested.
     Settled,
 }
 
-/// What there is to say of addresses for new pods.
+/// Reasons for which new pods get no address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// What has to come before any address is given.
+    /// Conditions that allocation waits for.
     pub(crate) waits: Vec<String>,
-    /// Pools with no address left, by family, with what to do.
+    /// Pools with no address left, by family, with the remedy.
     pub(crate) exhausted: Vec<String>,
 }
 
 impl Addresses {
-    /// Takes note of whether the node has its public address. Once it had it, or needs none, that it
-    /// goes stops nothing.
+    /// Updates the state of the node's public address. Once it is settled, its loss stops no
+    /// allocation.
     pub(super) fn look_for_static_address(&mut self, around: &Surroundings<'_>) {
         let has_document = around.generation > 0;
         let is_awaited = around.intent.node.static_address == StaticAddress::Awaited;
@@ -52,18 +52,18 @@ impl Addresses {
         }
     }
 
-    /// What nothing is given before, of what is not the allocator's business.
+    /// The barrier of allocation that the allocator itself does not know.
     pub(super) fn barrier(&self) -> Option<Barrier> {
         (self.public_address == PublicAddress::Awaited).then_some(STATIC_ADDRESS)
     }
 
-    /// True once addresses are given at all.
+    /// True once addresses can be allocated.
     pub(crate) fn gives(&self) -> bool {
         let mut waiting = self.manager.allocator().waiting();
         self.barrier().is_none() && waiting.next().is_none()
     }
 
-    /// What keeps addresses from pods.
+    /// The reasons for which pods get no addresses.
     pub(crate) fn room(&self) -> Room {
         let mut room = Room::default();
         if !self.is_enabled() {
@@ -79,7 +79,7 @@ impl Addresses {
         let default = &allocator.settings().default_pool;
         let families = self.section.families.get().iter();
         let always: BTreeSet<_> = families.map(|family| (default.clone(), *family)).collect();
-        // Nobody misses an address of another pool before a pod waits for one.
+        // Another pool is probed only if a pod waits for an address of it.
         let waited = allocator.waiters().into_keys();
         let waited = waited
             .filter(|key| !always.contains(key))
@@ -103,7 +103,7 @@ impl Addresses {
     /// Pools without an address left.
     ///
     /// # Errors
-    /// While something has to come before any address is given: then nobody knows.
+    /// While allocation waits for a condition: the result is unknown until then.
     pub(crate) fn exhausted(&self) -> Result<Vec<String>, ApiError> {
         let room = self.room();
         if room.exhausted.is_empty() && !room.waits.is_empty() {
@@ -112,8 +112,8 @@ impl Addresses {
         Ok(room.exhausted)
     }
 
-    /// True where there are too few addresses, by what the allocator refuses. A pool that pods have
-    /// addresses of is short of them while the ENI of others is not ready.
+    /// True if the allocator's error means a lack of addresses. A pool in use lacks addresses while
+    /// the ENI of its free ones is not ready.
     fn is_short(&self, error: &AllocateError) -> bool {
         match error {
             AllocateError::Exhausted { .. } | AllocateError::UnknownPool { .. } => true,
@@ -126,7 +126,7 @@ impl Addresses {
     }
 }
 
-/// What is short, with what to do.
+/// The error with the remedy.
 fn advised(error: &AllocateError) -> String {
     format!(
         "{error}; running pods are fine, new ones wait: see `towpath pools` and the operator's log, \

@@ -31,7 +31,7 @@ pub(crate) const LIMITS: ServerLimits = ServerLimits {
 pub(crate) struct Fake {
     _end: End,
     pub(crate) folder: TempDir,
-    /// What came through to the agent.
+    /// Requests that reached the agent.
     pub(crate) requests: mpsc::Receiver<EndpointRequest>,
     pub(crate) deleted: mpsc::Receiver<Owner>,
 }
@@ -56,7 +56,7 @@ impl Fake {
         }
     }
 
-    /// The same with other answers.
+    /// Starts a server whose agent gives these answers.
     pub(crate) fn answering(
         limits: ServerLimits,
         mut answer: impl FnMut(Command) + Send + 'static,
@@ -141,7 +141,8 @@ impl Drop for End {
     }
 }
 
-/// What the fake agent does: it takes every endpoint but one whose container is called `busy`.
+/// Answers as the fake agent, which takes every endpoint except one whose container is named
+/// `busy`.
 pub(crate) fn answer(
     command: Command,
     requests: &mpsc::Sender<EndpointRequest>,
@@ -228,7 +229,7 @@ pub(crate) fn answer(
     }
 }
 
-/// What a node without addresses would say.
+/// Answers of a node without addresses.
 fn addresses(command: AddressCommand) {
     match command {
         AddressCommand::Lease(request, reply) => {

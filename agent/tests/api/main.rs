@@ -27,8 +27,8 @@ use towpath::server::{Command, Reply, Server, ServerLimits};
 
 use crate::fake::{DEADLINE, Fake, LIMITS, Response};
 
-/// How long an answer may take while others send nothing: a second where nothing else runs, and more
-/// beside other tests.
+/// Maximum time of an answer while other callers send nothing: a second, with a reserve for tests
+/// that run in parallel.
 const PROMPT: Duration = Duration::from_secs(3);
 
 fn good() -> Value {
@@ -374,7 +374,7 @@ fn a_huge_body_is_refused_whether_announced_or_not() {
     fake.assert_untouched();
 }
 
-/// What a caller sends and then leaves as it is.
+/// Unfinished requests of a caller that then sends nothing more.
 const UNFINISHED: [&[u8]; 4] = [
     b"",
     b"GET /v1/en",

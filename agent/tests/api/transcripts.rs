@@ -23,7 +23,7 @@ use towpath_cni::verbs;
 
 use crate::fake::{Fake, LIMITS, Response};
 
-/// What only an agent of another version says.
+/// Error codes that only an agent of another version answers.
 const OF_OTHERS: [&str; 5] = [
     "invalid-body",
     "unknown-version",
@@ -32,7 +32,7 @@ const OF_OTHERS: [&str; 5] = [
     "quota-of-the-moon",
 ];
 
-/// What the plugins of the first days sent, before requests had pools, networks and pods.
+/// Requests of the first plugins, which had no pools, networks and pods.
 fn of_the_first_plugins() -> Vec<(&'static str, &'static str, Value)> {
     let owner = json!({"container-id": "0a1b2c", "interface": "eth0"});
     let attach = json!({"owner": owner, "netns": "/run/netns/web", "addresses": ["10.0.1.20"]});
@@ -63,7 +63,7 @@ fn exchanges(transcript: &Value) -> &[Value] {
     transcript["exchanges"].as_array().unwrap()
 }
 
-/// Whether all that is recorded is what an agent of this version says.
+/// True if an agent of this version gives all the recorded answers.
 fn is_of_today(name: &str, transcript: &Value) -> bool {
     let code = |exchange: &Value| {
         let code = &exchange["answer"]["body"]["error"]["code"];
@@ -101,7 +101,7 @@ fn done(answer: &Value) -> Result<(), ApiError> {
     typed::<Value>(answer).map(drop)
 }
 
-/// Has the agent give a recorded answer.
+/// Sends a recorded answer as the agent's.
 fn give(command: Command, answer: &Value) {
     match command {
         Command::AddEndpoint(_, reply) => say(reply, typed(answer)),
@@ -188,7 +188,8 @@ fn the_first_plugins_are_understood() {
     }
 }
 
-/// What a plugin does with `invalid-body` is recorded (`add-older-agent`): it leaves the field out.
+/// The transcript `add-older-agent` has the plugin's reaction to `invalid-body`: it omits the
+/// field.
 #[test]
 fn a_field_of_a_newer_plugin_is_refused_by_name() {
     for (name, transcript) in transcripts() {

@@ -60,7 +60,7 @@ fn check(mut document: Value, pointer: &str, value: Value, allowed: &str) -> Nod
     refused(&document, &path_of(pointer), &shown, allowed)
 }
 
-/// The same of a field that the whole document hangs on.
+/// Checks a bad value of a field without which the whole document is refused.
 fn check_whole(mut document: Value, pointer: &str, value: Value, allowed: &str) {
     let shown = shown(&value);
     set(&mut document, pointer, value);

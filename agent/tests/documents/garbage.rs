@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::support::{ENI, PRIMARY, parse, secondary, set};
 
-/// What an entry or one of its fields may be instead.
+/// Bad values for an entry or for one of its fields.
 fn garbage() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),

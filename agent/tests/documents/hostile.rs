@@ -277,7 +277,7 @@ fn what_is_no_document_is_refused() {
     assert!(refused(&two).contains("more than one document"), "{two}");
 }
 
-/// What a text is changed to at one place.
+/// Replacements for one place of a text.
 fn damage() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

@@ -1,4 +1,4 @@
-//! What documents and files say of masquerade: a node's pools, and files that are followed.
+//! Masquerade settings of documents and files: a node's pools, and files that are watched.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What good documents mean.
+//! Reading valid documents.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ fn read(document: &Value) -> Node {
     parse(&document.to_string()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What allocation rests on beside the blocks.
+/// Fields that allocation needs apart from the blocks.
 #[test]
 fn subnets_tags_and_rules_of_blocks_are_read() {
     let node = parse(PREFIX_YAML).unwrap();

@@ -1,4 +1,4 @@
-//! What fields must not be in relation to each other.
+//! Invalid combinations of fields.
 
 use api::ids::EniNumber;
 use serde_json::{Value, json};

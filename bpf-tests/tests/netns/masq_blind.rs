@@ -21,7 +21,7 @@ use crate::masq_tcp::reset_at_close;
 use crate::support::{CHANGE, get, within};
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often each port is tried; a hundred times with `--full`.
+/// Number of attempts with each port; a hundred with `--full`.
 const ROUNDS: u32 = 2;
 /// Connections that a server resets; 20,000 with `--full`.
 const RESET: usize = 100;
@@ -136,7 +136,8 @@ fn segments_of_who_does_not_see_a_connection_end_none() {
     fabric.finish().unwrap();
 }
 
-/// What the pod's kernel has taken for an end is one here, too: resets by the server, and ends of both sides.
+/// The datapath ends a connection that the pod's kernel has ended: by a reset of the server, or by
+/// both sides.
 #[test]
 fn connections_that_really_end_are_closed() {
     let (fabric, [_, pod]) = scene(json!({}));

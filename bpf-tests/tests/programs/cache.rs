@@ -256,7 +256,7 @@ fn a_slot_whose_connection_has_ended_goes_to_the_next_one_with_its_syn() {
     }
 }
 
-/// Has the end of the one flow's connection be one, as the pod's socket would.
+/// Marks the end of the only flow's connection as confirmed, as the pod's socket would.
 fn believe(programs: &Programs, net: &Net) {
     let (key, mut flow) = flows(programs, net)[0];
     flow.progress_in = progress::DATA | progress::FIN;

@@ -75,7 +75,7 @@ fn of(packet: &Packet, work: Parts, namespace: u32) -> Ending {
     }
 }
 
-/// What an endpoint's socket says of its connection.
+/// State of a connection in the endpoint's socket.
 enum Socket {
     /// The sequence number that comes next.
     Awaits(u32),

@@ -144,7 +144,7 @@ impl Fleet {
         }
     }
 
-    /// Has the VPCs of all nodes read.
+    /// Adds the VPCs of all nodes to those that are read.
     pub(super) fn add_all_vpcs(&mut self) {
         let vpcs = self.members.values().filter_map(Member::vpc).cloned();
         let vpcs = vpcs.chain(self.settings.vpcs.iter().cloned()).collect();

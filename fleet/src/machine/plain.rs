@@ -213,7 +213,7 @@ impl Fleet {
         }
     }
 
-    /// Has the nodes looked at that want blocks of a pool.
+    /// Marks the nodes that request blocks of a pool as dirty.
     fn look_at_wanting(&mut self, pool: &str) {
         let wanting = self.members.iter().filter(|(_, member)| {
             let requested = &member.document.demand.requested;

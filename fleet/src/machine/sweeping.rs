@@ -99,7 +99,7 @@ impl Fleet {
         barred.retain(|_, until| *until > at.now);
     }
 
-    /// Has ENIs looked at that can go, and puts those into the queue that were.
+    /// Requests a read of the ENIs that are due for a check, and queues those to be deleted.
     pub(super) fn sweep(&mut self, at: Moment) {
         for eni in self.sweeping.sweep.due(at.date) {
             let key = Key::Sweep(eni.clone());

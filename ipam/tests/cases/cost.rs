@@ -1,17 +1,18 @@
-//! What an address costs: nothing that grows with how many are in use.
+//! Cost of an allocation, which must not grow with the number of addresses in use.
 
 use std::time::{Duration, Instant};
 
 use super::support::*;
 
-/// Most that one may cost with thousands in use, in a build without optimisation on a busy machine.
+/// Maximum cost with thousands in use, in a build without optimisation on a busy machine.
 const LIMIT: Duration = Duration::from_millis(1);
-/// How many times more it may cost then than with a few. A look at every lease is two hundred times.
+/// Maximum ratio of the cost with thousands in use to that with a few. A scan of all leases would
+/// be two hundred times as expensive.
 const FACTOR: u32 = 8;
-/// How many are measured; half of them may be held up by others on the machine.
+/// Number of measurements; other programs on the machine may delay half of them.
 const TIMES: usize = 201;
 
-/// What an ADD costs the allocator, and the look at the time before it.
+/// Cost of the allocator for an ADD, with the update of the time before it.
 fn cost(in_use: usize) -> Duration {
     let blocks: Vec<_> = (0..in_use.div_ceil(16) + TIMES.div_ceil(16))
         .map(|n| {

@@ -237,7 +237,7 @@ fn plain_pools_stand_beside_enis() {
     );
 }
 
-/// What could not leave the node is not offered, and whoever asks is told which setting it is.
+/// Addresses that could not send beyond the node are not offered, and the error names the setting.
 #[test]
 fn a_plain_pool_of_a_family_that_is_not_masqueraded_gives_nothing() {
     let pool = Pool {

@@ -1,4 +1,4 @@
-//! What outlives a restart, and what the kernel has to say to it.
+//! Restart: the leases that survive it, compared with the kernel's endpoints.
 
 use ipam::{
     Allocator, Claim, Conflict, Formula, Restored, SeenEndpoint, State, StateError, WhyDropped,
@@ -231,7 +231,7 @@ fn a_state_that_does_not_hold_together_is_refused() {
     assert_eq!(state, allocator.state());
 }
 
-/// What a state of version 1 looks like on disk: changing this needs another version.
+/// The format of version 1 on disk: a change of it needs a new version.
 #[test]
 fn the_form_of_the_state_is_pinned() {
     let mut allocator = ready(&[on("eni-1", "default", "10.0.0.16/28")]);

@@ -104,7 +104,7 @@ pub(crate) fn set_ready(allocator: &mut Allocator, enis: &[&str]) {
     allocator.set_ready(enis.iter().map(|eni| (*eni).to_owned()).collect());
 }
 
-/// What an owner gets of the pool `default`, IPv4.
+/// Allocates an IPv4 address of the pool `default` to an owner.
 pub(crate) fn get(
     allocator: &mut Allocator,
     name: &str,

@@ -39,7 +39,7 @@ pub(crate) const CAPACITY: &[(&str, bool, bool, u64)] = &[
     ("2001:db8::/126", true, true, 4),
 ];
 
-/// The same without the bound on wide blocks.
+/// Usable addresses, without the limit for wide blocks: block, allowFirstIP, allowLastIP, number.
 pub(crate) const USABLE: &[(&str, bool, bool, u128)] = &[
     ("10.0.0.0/24", false, false, 254),
     ("10.0.0.0/30", false, false, 2),
@@ -93,14 +93,14 @@ pub(crate) const ENI_BLOCKS: &[(&[&str], &[&str], &[&str])] = &[
     ),
 ];
 
-/// Whether an ENI has an address: prefix, address, answer.
+/// Ownership of an address by an ENI: prefix, address, answer.
 pub(crate) const ENI_HAS: &[(&str, &str, bool)] = &[
     ("10.0.1.0/28", "10.0.1.0", true),
     ("10.0.1.0/28", "10.0.1.15", true),
     ("10.0.1.0/28", "10.0.1.16", false),
 ];
 
-/// How an answer describes an ENI: address, subnet, number, gateway.
+/// Description of an ENI in an answer: address, subnet, number, gateway.
 pub(crate) const ENI_RESULT: &[(&str, &str, u8, &str)] = &[
     ("10.1.1.10", "10.1.1.0/24", 1, "10.1.1.1"),
     ("2001:db8::10", "10.1.1.0/24", 1, "fe80:ec2::1"),
@@ -127,7 +127,7 @@ pub(crate) const PENDING: &[(&str, bool, u64, &str)] = &[
     ("other", true, 30, "f"),
 ];
 
-/// How many wait: at which second, pool, IPv6, number.
+/// Number of waiting owners: second, pool, IPv6, number.
 pub(crate) const PENDING_COUNTS: &[(u64, &str, bool, u64)] = &[
     (30, "test", false, 2),
     (30, "other", false, 2),

@@ -212,7 +212,7 @@ fn demand_follows_use() {
     }
 }
 
-/// What cools down is needed until it has; then demand falls.
+/// An address that cools down counts as demand until its cooldown is over.
 #[test]
 fn demand_falls_once_addresses_have_cooled() {
     let mut allocator = fresh(settings(Formula::RoundedUp, "default=8"));

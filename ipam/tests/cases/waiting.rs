@@ -14,7 +14,7 @@ pub(crate) fn pod(name: &str, uid: u32) -> Pod {
     }
 }
 
-/// What a sandbox of a pod asks for.
+/// Requests of a pod's sandbox, one of each family.
 pub(crate) fn asks(sandbox: &str, pod: &Pod, pool: &str, families: &[Family]) -> Vec<Request> {
     let request = |family: &Family| Request {
         pod: Some(pod.clone()),
@@ -36,14 +36,14 @@ pub(crate) fn attempt(
     given
 }
 
-/// What is asked for of a pool: IPv4, IPv6.
+/// Demand of a pool: IPv4, IPv6.
 fn asked(allocator: &Allocator, pool: &str) -> (u64, u64) {
     let demand = allocator.demand();
     let of = |family| demand.get(pool).and_then(|of| of.get(&family)).copied();
     (of(V4).unwrap_or(0), of(V6).unwrap_or(0))
 }
 
-/// What the node has of plain pools.
+/// Announcement of a node that has these blocks of plain pools.
 pub(crate) fn plain_blocks(blocks: &[(&str, &str)]) -> Announcement {
     let plain = blocks.iter().map(|(pool, cidr)| plain(pool, cidr));
     Announcement {

@@ -167,7 +167,7 @@ fn words(world: &World) -> Vec<u64> {
         .collect()
 }
 
-/// Whether every group's word says that notes are counted; none may say something else than the others.
+/// True if every group's word has the flag of counted notes alone; false if all are zero.
 fn counts_notes(world: &World) -> bool {
     let words: Vec<_> = BTreeSet::from_iter(words(world)).into_iter().collect();
     match words[..] {

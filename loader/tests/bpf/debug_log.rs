@@ -11,7 +11,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::world::{attach, hook, in_each_mode, observe, run, veth};
 
-/// What tracing wrote.
+/// Output of tracing.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 

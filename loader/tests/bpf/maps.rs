@@ -86,7 +86,7 @@ fn entries_are_written_read_overwritten_and_removed() {
     });
 }
 
-/// What programs have cached rests on these entries.
+/// The programs' cached decisions depend on these entries.
 #[test]
 fn every_write_makes_the_flow_cache_worthless() {
     in_world(|world| {

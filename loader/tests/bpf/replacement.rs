@@ -67,7 +67,7 @@ impl Sender {
         Self { stop, thread }
     }
 
-    /// How many packets it has sent.
+    /// Stops sending, and returns the number of sent packets.
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

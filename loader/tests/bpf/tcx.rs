@@ -1,4 +1,4 @@
-//! What only TCX has (Linux 6.6): pinned links, severed ones, and the company of other programs.
+//! Features of TCX alone (Linux 6.6): pinned links, severed links, and other programs at the hook.
 
 use std::time::{Duration, Instant};
 

@@ -158,14 +158,14 @@ pub(crate) fn hook(link: &Link, program: Program) -> Hook {
     }
 }
 
-/// What the datapath sees.
+/// Observes the datapath.
 pub(crate) fn observe(datapath: &mut Datapath) -> Observed {
     let mut observed = Observed::default();
     datapath.observe(&mut observed).unwrap();
     observed
 }
 
-/// What hangs at a hook.
+/// The attachment at a hook.
 pub(crate) fn at(datapath: &mut Datapath, hook: Hook) -> Option<Attachment> {
     observe(datapath).attachments.get(&hook).copied()
 }

@@ -23,7 +23,7 @@ const V6: [&str; 4] = ["fd01::2", "fd02::2", "fd96::1", "fd02::1"];
 const SERVICE_PORT: u16 = 80;
 const SERVER_PORT: u16 = 8080;
 
-/// How long a packet may take.
+/// Maximum time of a packet.
 const SOON: Duration = Duration::from_secs(5);
 
 struct Stage {

@@ -36,8 +36,8 @@ fn create(endpoint: &Endpoint) -> StepKind {
     StepKind::CreateEndpointDevice(Box::new(endpoint.clone()))
 }
 
-/// What the agent does on the host's side of a finished pair: it sets the device up and adds what
-/// the pod's addresses need, in the tables that every look-up uses.
+/// Does the agent's work on the host's side of a finished pair: sets the device up, and adds the
+/// objects of the pod's addresses, in the tables that every look-up uses.
 async fn host_side(netlink: &mut Netlink, endpoint: &Endpoint) {
     let ifindex = link(netlink, &endpoint.id().device()).await.ifindex;
     apply_twice(netlink, StepKind::SetUp(ifindex)).await;

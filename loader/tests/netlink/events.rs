@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use crate::host::{apply_twice, in_netns, ip, observe, run, veth};
 
-/// How soon a change has to be heard of.
+/// Maximum time until a change is reported.
 const SOON: Duration = Duration::from_secs(1);
-/// How long silence has to last to count as silence.
+/// Time without events that counts as silence.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Keeps the kernel from changing addresses by itself a second after a device came up.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::host::{PROTOCOL, apply_twice, attempt, in_netns, ip, ip_routes, observe, veth};
 
-/// What differs between the families.
+/// Values that differ between the families.
 struct Case {
     family: &'static str,
     pod: &'static str,

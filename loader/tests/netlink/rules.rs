@@ -94,10 +94,10 @@ fn a_table_above_255_is_read_and_written_whole() {
     });
 }
 
-/// How a rule is to be read.
+/// Expected reading of a rule.
 type Check = fn(&Rule) -> bool;
 
-/// Rules that look like ours and are not, and how they are to be read.
+/// Rules that look like ours and are not, with their expected readings.
 const LOOKALIKES: [(&str, Check); 12] = [
     ("priority 20 to 10.0.1.99 table 220", foreign_selector),
     ("priority 20 iif lo table 220", foreign_selector),

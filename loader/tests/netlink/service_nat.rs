@@ -1,11 +1,11 @@
-//! What of the host's NAT is seen, made by each program that makes it.
+//! Detection of the host's service NAT, as each program configures it.
 
 use loader::netfilter::service_nat::Detector;
 
 use crate::host::{in_netns, run};
 
-/// What is seen in the calling thread's namespace, in words; the same by a new detector and by one
-/// that has looked before.
+/// The evidence in the calling thread's namespace, as text. A new detector and one that has run
+/// before must agree.
 fn seen(detector: &mut Detector) -> Option<String> {
     let words = |detector: &mut Detector| {
         let evidence = detector.evidence().expect("look");

@@ -124,7 +124,7 @@ const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// What a node does not hold out against, and why.
+/// Attacks that a node does not withstand, and the reasons.
 const NOT_HELD: &[(&str, &str)] = &[(
     "first fragments of one pod, 40,000 a second",
     "the oldest datagrams make room, those of other pods too; each needs its entry for milliseconds",

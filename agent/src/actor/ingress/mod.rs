@@ -1,4 +1,4 @@
-//! The agent's own addresses, as the actor uses them: on the host, or by an endpoint in a namespace.
+//! The actor's use of the agent's own addresses: on the host, or by an endpoint in a namespace.
 
 mod pools;
 pub(crate) mod task;
@@ -27,7 +27,7 @@ pub(crate) struct IngressReport {
     pub(crate) failures: u64,
 }
 
-/// State of the agent's own addresses, beside the leases.
+/// State of the agent's own addresses, without their leases.
 #[derive(Debug)]
 pub(crate) struct OwnAddresses {
     pub(crate) mode: Ingress,
@@ -45,7 +45,7 @@ impl OwnAddresses {
         }
     }
 
-    /// Without any.
+    /// State without addresses.
     pub(crate) fn none() -> Self {
         let report = watch::channel(IngressReport::default()).1;
         Self::new(Ingress::Off, ipam::DEFAULT_POOL, report)
@@ -53,7 +53,7 @@ impl OwnAddresses {
 }
 
 impl<K: Host> Actor<K> {
-    /// Takes up what an earlier agent had, before the first pass.
+    /// Restores the addresses of an earlier agent, before the first pass.
     pub(crate) fn start_ingress(&mut self, own: OwnAddresses) {
         if own.mode == Ingress::On {
             let owners = self.addresses.owners().keys();
@@ -75,7 +75,7 @@ impl<K: Host> Actor<K> {
 
     /// Answers the keeper of the addresses.
     pub(crate) async fn ingress_command(&mut self, command: IngressCommand) {
-        // It ends with the agent.
+        // A send fails only if the task has ended with the agent.
         match command {
             IngressCommand::Name(reply) => drop(reply.send(self.node_name())),
             IngressCommand::Problems(reply) => drop(reply.send(Ok(self.ingress_problems()))),
@@ -96,10 +96,10 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// The agent's owners that a garbage collection has to leave alone.
+    /// The agent's owners that garbage collection must keep.
     pub(crate) fn kept_owners(&self) -> Vec<Owner> {
         let mut owners = self.own_owners();
-        // Its plugin may have given something that is not known here yet.
+        // The delegated plugin may have allocated an address that is not known here yet.
         if self.own.mode != Ingress::Off
             && let Ok(name) = self.node_name()
         {
@@ -148,8 +148,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Allocates for the agent itself. What its own pools lack, the allocator of pods' addresses gives.
-    /// While that waits for its start, the answer is empty.
+    /// Allocates addresses for the agent itself. If its own pools lack some, they come from the
+    /// allocator of pods' addresses. While that allocator waits for its start, the result is empty.
     pub(crate) fn allocate_ingress(
         &mut self,
         owner: &Owner,
@@ -180,7 +180,7 @@ impl<K: Host> Actor<K> {
         allocated.map_err(|error| self.addresses.refusal(&error))
     }
 
-    /// Uses these addresses of an owner, and no others.
+    /// Uses exactly these addresses of an owner.
     pub(crate) async fn take_ingress(
         &mut self,
         owner: &Owner,
@@ -236,7 +236,7 @@ impl<K: Host> Actor<K> {
         deleted.into_iter().collect()
     }
 
-    /// Makes addresses the agent's; all of them or none.
+    /// Makes addresses the agent's own, all or none.
     fn adopt_ingress(
         &mut self,
         owner: &Owner,

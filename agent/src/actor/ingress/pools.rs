@@ -1,5 +1,5 @@
-//! Who has which of the agent's own addresses. They are a kind of resource of their own. Its blocks are
-//! the addresses that the allocator of pods' addresses, or a delegated plugin, gave the agent.
+//! Allocation of the agent's own addresses, as a separate kind of resource. Its blocks are the
+//! addresses that the agent got from the allocator of pods' addresses or from a delegated plugin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(crate) struct OwnPools {
 }
 
 impl OwnPools {
-    /// A manager that draws from a pool. It gives nothing before [`OwnPools::restore`].
+    /// A manager that draws from a pool. It allocates nothing before [`OwnPools::restore`].
     pub(crate) fn unread(pool: &str) -> Self {
         Self {
             manager: manager(pool, Vec::new()),
@@ -27,7 +27,7 @@ impl OwnPools {
         }
     }
 
-    /// Takes up what an earlier agent held for itself.
+    /// Restores the leases of an earlier agent's own addresses.
     pub(crate) fn restore(&mut self, held: Vec<Lease>) {
         let pool = self.manager.allocator().settings().default_pool.clone();
         let own = |lease: Lease| Lease {
@@ -50,7 +50,7 @@ impl OwnPools {
         Some(leases.map(|lease| lease.address).collect())
     }
 
-    /// Gives an owner an address of each family, out of what the agent was given.
+    /// Allocates an address of each family to an owner, from the addresses that the agent got.
     pub(crate) fn allocate(
         &mut self,
         owner: &Owner,
@@ -61,7 +61,7 @@ impl OwnPools {
         self.request(owner, wants, now)
     }
 
-    /// The pool of each family of which more is asked for than was given.
+    /// The pool of each family whose demand exceeds the addresses that the agent got.
     pub(crate) fn lacking(&mut self) -> BTreeMap<Family, String> {
         self.manager.publish(&mut self.document);
         let given = |pool: &str, family| {
@@ -80,13 +80,13 @@ impl OwnPools {
             .collect()
     }
 
-    /// Adds an address of a pool to what there is to give.
+    /// Adds an address of a pool to those that can be allocated.
     pub(crate) fn give(&mut self, address: IpAddr, pool: String) {
         self.document.given.insert(address, pool);
         self.manager.observe(self.document.clone());
     }
 
-    /// Notes the leases of an owner, and that it has no others. Repeated, it changes nothing.
+    /// Records exactly these leases of an owner. Idempotent.
     pub(crate) fn take(
         &mut self,
         owner: &Owner,
@@ -111,7 +111,7 @@ impl OwnPools {
         Ok(())
     }
 
-    /// Takes back what an owner has. It is the giver's again.
+    /// Releases an owner's addresses, and removes them from those that can be allocated.
     pub(crate) fn release(&mut self, owner: &Owner) {
         let allocator = self.manager.allocator_mut();
         allocator.take_back(owner);

@@ -1,5 +1,5 @@
-//! The task that keeps the agent's own addresses: it looks who gives them, asks, and hands them to the
-//! actor. Pods wait for nothing of it.
+//! The task that keeps the agent's own addresses: it finds their source, requests them, and passes
+//! them to the actor. Pods do not wait for it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use api::ids::Owner;
 use api::{ApiError, ErrorCode};
 use ipam::Family;
 
-/// Between two looks at the configuration of the runtimes, and at what is in use.
+/// Interval of checking the runtimes' configuration and the addresses in use.
 const LOOK: Duration = Duration::from_secs(10);
-/// While the agent waits for its node's document.
+/// Interval while the agent waits for its node's document.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The task.
+/// The task that keeps the agent's own addresses.
 pub(crate) struct IngressTask {
     settings: Settings,
     keeper: Keeper,
@@ -52,10 +52,10 @@ enum Giver {
 }
 
 impl IngressTask {
-    /// Reads what is on disk; the task, and what the actor gets of it.
+    /// Opens the record, and returns the task and the actor's part of its state.
     ///
     /// # Errors
-    /// When the record is there and cannot be opened.
+    /// If there is a record that cannot be opened.
     pub(crate) fn open(config: &Config, agent: Handle) -> Result<(Self, OwnAddresses)> {
         let section = &config.agent_addresses;
         let folder = section.state_dir.as_path();
@@ -86,7 +86,7 @@ impl IngressTask {
         Ok((task, own))
     }
 
-    /// Runs until the agent takes no commands any more.
+    /// Runs until the agent stops taking commands.
     pub(crate) async fn run(mut self) {
         while !self.agent.handle.is_closed() {
             let mut problems = Vec::new();
@@ -119,10 +119,10 @@ impl IngressTask {
         });
     }
 
-    /// Does what there is to do now; how long the rest can wait.
+    /// Does all that is due, and returns the time until the next turn.
     async fn turn(&mut self) -> Result<Duration, String> {
         let name = |reply| Command::Ingress(IngressCommand::Name(reply));
-        // Before the document is there, nothing can be used and nothing be given up.
+        // Without the document no address can be used or given up.
         let Ok(name) = self.agent.handle.ask(name).await else {
             return Ok(SOON);
         };
@@ -130,7 +130,7 @@ impl IngressTask {
         let (request, problem) = match &giver {
             Ok(Giver::Plugin(request)) => (Some(&**request), None),
             Ok(Giver::Nobody | Giver::Agent(_)) => (None, None),
-            // What is in use stays until it is known again who gives it.
+            // Addresses in use stay while their source is unknown.
             Err(problem) => (self.in_use(), Some(problem.clone())),
         };
         let request = request.cloned();
@@ -162,7 +162,7 @@ impl IngressTask {
         given.map(|entry| &entry.request)
     }
 
-    /// Repeats the use of what is given: a namespace may have been replaced.
+    /// Uses the given addresses again, since a namespace may have been replaced.
     async fn use_on(&self) -> Result<(), String> {
         for entry in &self.keeper.record().entries {
             if let State::Given { addresses, .. } = &entry.state {
@@ -175,7 +175,7 @@ impl IngressTask {
         Ok(())
     }
 
-    /// Gives up what the actor has of owners that nobody gives anything any more.
+    /// Gives up the actor's addresses of owners that have no source any more.
     async fn give_up_others(&self, giver: &Result<Giver, String>) -> Result<(), String> {
         let owners = |reply| Command::Ingress(IngressCommand::Owners(reply));
         let owners = self
@@ -195,8 +195,8 @@ impl IngressTask {
         Ok(())
     }
 
-    /// Takes the addresses from the agent's own allocator; false while that waits for its start, which
-    /// the status names for pods.
+    /// Allocates the addresses from the agent's own allocator; false while that waits for its
+    /// start, which the status reports for pods.
     async fn allocate(&self, owner: &Owner) -> Result<bool, String> {
         let (of, families) = (owner.clone(), self.settings.families.clone());
         let ask = |reply| Command::Ingress(IngressCommand::Allocate(of, families, reply));
@@ -250,7 +250,7 @@ pub(crate) async fn give_back(config: &Config) -> Result<Vec<String>> {
     Ok(keeper.problems())
 }
 
-/// A user of no addresses, because no agent runs.
+/// User without addresses, for the time when no agent runs.
 struct Nobody;
 
 impl User for Nobody {
@@ -267,7 +267,7 @@ impl User for Nobody {
 struct Agent {
     handle: Handle,
     families: BTreeSet<Family>,
-    /// Addresses that are not used, though others of the same answer are.
+    /// Messages about addresses of an answer that are not used.
     notes: Mutex<Vec<String>>,
 }
 
@@ -320,7 +320,7 @@ impl User for Agent {
     }
 }
 
-/// Tells a final refusal of the actor from one that passes.
+/// Converts an error of the actor to a final refusal or a temporary one.
 fn refusal(error: &ApiError) -> Refusal {
     match error.code {
         ErrorCode::AddressNotOwned

@@ -219,7 +219,8 @@ async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
     actor.with_addresses(of_mars("x")).unwrap();
 }
 
-/// Has the document show these claims of IPv4 blocks, and returns those that the agent writes then.
+/// Puts these claims of IPv4 blocks into the document, and returns those that the agent then
+/// writes.
 async fn claims(actor: &mut Actor<ModelHost>, pre_allocate: u32, claimed: &[IpNet]) -> Vec<IpNet> {
     document(actor, |node| {
         node.pre_allocate = Some(pre_allocate);

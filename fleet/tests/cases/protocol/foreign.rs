@@ -157,7 +157,7 @@ fn unclaimed(object: &Value) -> BTreeSet<IpNet> {
     shown(object).difference(&claimed).copied().collect()
 }
 
-/// Has EC2 take a block from the node's ENI. Returns false if no ENI has it.
+/// Unassigns a block from the node's ENI in EC2. Returns false if no ENI has it.
 fn unassign(bed: &mut Bed, name: &str, block: IpNet) -> bool {
     let instance = format!("i-{name}");
     let owner = bed.cloud.interfaces().find(|eni| {

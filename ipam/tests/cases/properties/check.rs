@@ -1,4 +1,4 @@
-//! What has to hold.
+//! The invariants.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use ipam::{
 use super::model::Run;
 use super::world::POOLS;
 
-/// What holds after every step.
+/// Checks the invariants after every step.
 pub(super) fn everything(run: &mut Run) {
     let allocator = &run.allocator;
     let model: BTreeMap<IpAddr, Owner> = run
@@ -100,8 +100,8 @@ fn block(run: &Run, view: &BlockView) {
     assert_eq!(view.counts.free, free as u64, "{view:?}");
 }
 
-/// How many of a block's addresses nobody has, counted one by one; of a wide block by what is
-/// missing.
+/// Number of a block's free addresses, counted one by one; for a wide block the window less those
+/// in use.
 fn free(run: &Run, announced: &AnnouncedBlock) -> usize {
     let net = announced.cidr;
     let held =
@@ -163,8 +163,8 @@ fn is_allowed(run: &Run, block: &AnnouncedBlock, address: IpAddr) -> bool {
             .any(|net| net.contains(&address))
 }
 
-/// Whether an address was the right one to give: announced, ready, allowed, of the right pool, and
-/// from the fullest block.
+/// Checks that an address was the right one to allocate: announced, ready, allowed, of the right
+/// pool, and from the fullest block.
 pub(super) fn may_be_given(run: &Run, request: &Request, lease: &Lease, before: &[BlockView]) {
     let own = |view: &&BlockView| view.cidr.contains(&lease.address) && view.life == Life::Usable;
     let view = before

@@ -1,5 +1,4 @@
-//! What holds whatever happens: random sequences of everything that can happen, beside a model that
-//! knows only who was given what.
+//! Invariants: random sequences of all events, compared with a model of the leases alone.
 
 mod check;
 mod model;

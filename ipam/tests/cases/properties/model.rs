@@ -1,4 +1,4 @@
-//! Who was given what: the model, and the allocator beside it.
+//! The model of the leases, and the allocator that is compared with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub(super) struct Run {
     pub(super) announced: Announcement,
     pub(super) ready: BTreeSet<String>,
     now: u64,
-    /// What the sequence has met.
+    /// Situations that the sequence has reached.
     pub(super) reached: BTreeSet<&'static str>,
 }
 
@@ -415,7 +415,7 @@ impl Run {
         self.announce(self.announced.clone());
     }
 
-    /// What the kernel has: an endpoint for every owner that has claimed.
+    /// Endpoints in the kernel: one for every owner that has claimed its addresses.
     fn endpoints(&self, lost: Option<usize>, stray: Option<(usize, usize)>) -> Vec<SeenEndpoint> {
         let lost = lost.map(|n| owner(&name(n)));
         let mut by_owner: BTreeMap<Owner, BTreeSet<IpAddr>> = BTreeMap::new();
@@ -446,8 +446,7 @@ impl Run {
             .collect()
     }
 
-    /// What the model makes of a restart: the kernel is right, the file fills in what it cannot
-    /// know.
+    /// Updates the model for a restart: the kernel is right, and the file adds the rest.
     fn expect(&mut self, file: bool, seen: &[SeenEndpoint]) {
         let mut held = BTreeMap::new();
         let mut cooling = if file {

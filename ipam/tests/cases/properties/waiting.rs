@@ -1,5 +1,5 @@
-//! Who waits is asked for and kept blocks for, whatever happens: random sequences of what kubelet, a
-//! runtime, an operator and time do.
+//! Demand and kept blocks always cover the waiting pods: random sequences of events of kubelet, a
+//! runtime, an operator and time.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn families(n: usize) -> Vec<Family> {
     }
 }
 
-/// What a pod waits for: the pool of each family, and until when.
+/// Addresses that a pod waits for: the pool of each family, and the end of the wait.
 type Wish = BTreeMap<Family, (usize, u64)>;
 
 struct Run {

@@ -1,4 +1,4 @@
-//! What can happen.
+//! Generators of the events.
 
 use std::collections::BTreeSet;
 
@@ -146,8 +146,8 @@ pub(super) fn name(owner: usize) -> String {
     format!("pod-{owner}")
 }
 
-/// What the node has then. Most blocks keep the pool that fits them, so that there is something to
-/// be had.
+/// The announcement after an event. Most blocks keep their own pool, so that addresses are
+/// available.
 pub(super) fn announcement(
     blocks: u16,
     pools: &[u8],
