@@ -4,23 +4,25 @@ use crate::headers::protocol;
 
 /// A TCP SYN has passed.
 pub const SYN: u8 = 1;
-/// Anything else than a SYN has passed: of TCP a segment with ACK, of other protocols any packet. An answer's
-/// SYN, which acknowledges the pod's, shows it too ([`inbound`]).
+/// A packet that is not a SYN has passed: a TCP segment with ACK, or any packet of another
+/// protocol. A SYN-ACK in the answering direction sets it, too ([`inbound`]).
 pub const DATA: u8 = 1 << 1;
 /// A TCP FIN has passed.
 pub const FIN: u8 = 1 << 2;
 /// A TCP RST has passed.
 pub const RST: u8 = 1 << 3;
-/// A packet has passed more than two seconds after a flow without connections began, and after both
-/// sides had spoken: from then on conntrack takes it for a stream (`nf_conntrack_udp_packet` in
-/// `net/netfilter/nf_conntrack_proto_udp.c`). Only notes of `STACK` have it.
+/// A packet of a connectionless flow has passed more than two seconds after its start, and after
+/// both sides have sent. From then on conntrack treats the flow as a stream
+/// (`nf_conntrack_udp_packet` in `net/netfilter/nf_conntrack_proto_udp.c`). Only entries of `STACK`
+/// have it.
 pub const STREAM: u8 = 1 << 4;
 
-/// A segment from the outside may have ended a TCP connection: one with a FIN or RST, and a sequence number
-/// that is near the one that is awaited. Only the outside shows it.
+/// A segment from the outside may have ended a TCP connection: it has a FIN or RST, and a sequence
+/// number near the awaited one. Only packets from the outside set it.
 pub const DOUBT: u8 = 1 << 5;
 
-/// A second packet from the inside has passed of a flow without connections. Only translated flows have it.
+/// A second packet of a connectionless flow has passed from the inside. Only translated flows have
+/// it.
 pub const MORE: u8 = 1 << 4;
 
 /// Flags of a TCP header (RFC 9293 section 3.1).
@@ -41,11 +43,11 @@ pub mod tcp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Ending {
-    /// None: its sender does not know the connection.
+    /// The segment is forged: its sender does not know the connection.
     Ignored = 0,
-    /// It may end the connection.
+    /// The segment may end the connection.
     Doubtful = 1,
-    /// It ends the connection.
+    /// The segment ends the connection.
     Believed = 2,
 }
 
@@ -54,8 +56,8 @@ impl Ending {
     /// window.
     const NEAR: u32 = 1 << 16;
 
-    /// By the sequence number of the segment, and the one that its receiver awaits. A receiver takes a
-    /// reset for good only at the very number (RFC 5961 section 3.2).
+    /// Judges a segment by its sequence number and the one that its receiver awaits. A receiver
+    /// accepts a reset only with exactly the awaited number (RFC 5961 section 3.2).
     #[inline(always)]
     #[must_use]
     pub const fn of(sequence: u32, awaited: u32) -> Self {
@@ -83,13 +85,13 @@ impl Ending {
 /// Progress of a flow; decides how long it may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// One side has not been heard, or TCP's handshake is not done.
+    /// One side has not sent yet, or TCP's handshake is not complete.
     Opening,
-    /// Both sides speak.
+    /// Both sides have sent.
     Established,
-    /// One side of a TCP connection has ended it, or the outside may have.
+    /// One side has ended the TCP connection, or the outside may have.
     Closing,
-    /// Both sides of a TCP connection have ended it, or one has reset it.
+    /// Both sides have ended the TCP connection, or one has reset it.
     Closed,
 }
 
@@ -113,9 +115,11 @@ pub const fn ends(flags: u8) -> bool {
     flags & (tcp::FIN | tcp::RST) != 0
 }
 
-/// Progress bits of the outside after a packet to a flow that was opened from the inside, but for
-/// an end of the connection ([`ended`]). A SYN that acknowledges one also gets the bits of a later
-/// segment. That makes no difference to [`phase`], and such a segment then shows nothing more.
+/// Progress bits of the outside after a packet of a flow that was opened from the inside. The end
+/// of a connection is left to [`ended`].
+///
+/// A SYN-ACK also sets the bit of a later segment. That does not change [`phase`], and such a
+/// segment then sets no new bit.
 #[inline(always)]
 #[must_use]
 pub const fn inbound(protocol: u8, flags: u8, inward: u8) -> u8 {
@@ -124,8 +128,8 @@ pub const fn inbound(protocol: u8, flags: u8, inward: u8) -> u8 {
     goes_on(shown, inward) | (shown & !(FIN | RST)) | (acknowledged * DATA)
 }
 
-/// Progress bits of the outside after a packet from it with these bits. A segment that goes on has
-/// not ended the connection.
+/// Progress bits of the outside after a packet from it with the bits `shown`. A segment that
+/// neither ends nor resets the connection clears [`DOUBT`].
 #[inline(always)]
 #[must_use]
 pub const fn goes_on(shown: u8, inward: u8) -> u8 {
@@ -148,8 +152,8 @@ pub const fn ended(ending: Ending, flags: u8, inward: u8) -> u8 {
 /// Progress bits of both directions, out and in, after a packet from the inside.
 ///
 /// A SYN on a closed connection opens a new one on the same ports (RFC 5382 REQ-1, RFC 6191). A
-/// segment from the inside after a reset from the outside, or after what may have ended the connection,
-/// shows that the inside did not believe it.
+/// segment from the inside after a reset or a doubtful end from the outside shows that the inside
+/// did not accept it.
 #[inline(always)]
 #[must_use]
 pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) {

@@ -1,4 +1,4 @@
-//! The agent's own addresses, for listeners of the node: a kind of resource beside pods.
+//! The agent's own addresses, for listeners of the node, as a separate kind of resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,20 +14,20 @@ use crate::{
 /// The agent's own addresses, and its demand of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPools {
-    /// The addresses that it was given, each with its pool.
+    /// The addresses that it has got, each with its pool.
     pub given: BTreeMap<IpAddr, String>,
-    /// The number of addresses that it asks for, in all.
+    /// The total number of addresses that it requests.
     pub requested: Demand,
 }
 
-/// The agent's own addresses. Each is a block of its own: the allocator of pods' addresses gives them
-/// one by one, or a delegated IPAM plugin does.
+/// The resource kind of the agent's own addresses. Each address is a block of its own, since the
+/// allocator of pods' addresses, or a delegated IPAM plugin, gives them one by one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgentAddresses;
 
 impl AgentAddresses {
-    /// Settings with a pool to draw from. None is kept in store, and none cools down here, because the
-    /// giver gets it back for that.
+    /// Settings with a pool to draw from. No address is pre-allocated. None cools down here,
+    /// because its source gets it back and does that.
     #[must_use]
     pub fn settings(pool: &str) -> Settings {
         Settings {
@@ -75,7 +75,7 @@ impl Kind for AgentAddresses {
         is_changed
     }
 
-    /// Answers of the node's listeners leave as they are.
+    /// Answers of the node's listeners leave untranslated.
     fn skips_masquerade(&self, _: &str) -> Option<bool> {
         Some(true)
     }

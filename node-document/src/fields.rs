@@ -1,9 +1,9 @@
 //! The fields of a `CiliumNode` that are read, by their exact names.
 //!
-//! Casing is mixed in the resource itself: kebab-case, except for what Kubernetes names. Fields
-//! that are not listed here are let through: the resource has many more, and gets new ones. A
-//! missing or null field is the zero value, as for Cilium's own reader; so ENI number 0 is often
-//! left out.
+//! Casing is mixed in the resource itself: kebab-case, except for names of Kubernetes. Fields that
+//! are not listed here are ignored: the resource has many more, and gets new ones. A missing or
+//! null field is the zero value, as for Cilium's own reader. ENI number 0 is therefore often left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -197,8 +197,8 @@ pub(super) struct Vpc {
     pub(super) cidrs: List<String>,
 }
 
-/// Reads an object and nothing else: by itself a type takes its fields from a list too, and then a list
-/// that is there by mistake is a node without ENIs.
+/// Reads an object only. A derived type would also read its fields from a list, and a list by
+/// mistake would then be a node without ENIs.
 fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -239,9 +239,9 @@ pub(super) struct Entries(pub(super) Vec<(String, Entry)>);
 pub(super) struct Entry {
     /// The readable part of the entry.
     pub(super) eni: Eni,
-    /// The fields that are not of their type, by their paths within the entry.
+    /// Fields of a wrong type, by their paths within the entry.
     pub(super) wrong: Vec<Problem>,
-    /// The elements of its lists that are not of their type, by their paths.
+    /// Elements of lists that have a wrong type, by their paths.
     pub(super) elements: Vec<Problem>,
 }
 
@@ -287,7 +287,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 }
 
-/// A list in which an element may be null, which then is the zero value.
+/// A list whose elements may be null, which stands for the zero value.
 #[derive(Debug)]
 pub(super) struct List<T>(Vec<T>);
 

@@ -1,8 +1,7 @@
-//! The agent's numbers of ENIs: which entry serves where two are in each other's way, and which number
-//! each gets.
+//! Placement of ENIs: the precedence of conflicting entries, and the number of each ENI.
 //!
-//! A number is the device index where that is free, so that tables have the numbers that people expect,
-//! else the lowest free one. An ENI keeps its number for as long as the document has it.
+//! A number is the device index if that is free, so that tables have the numbers that users expect.
+//! Otherwise it is the lowest free one. An ENI keeps its number as long as the document lists it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +9,23 @@ use api::ids::{EniNumber, MacAddr};
 use api::types::Readiness;
 use loader::intent::{Eni, Node, OtherEni};
 
-/// The inputs of placing ENIs besides the document.
+/// Inputs of the placement, apart from the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     /// The highest number.
     pub highest: u8,
-    /// Index of the device with each MAC; `None` where nobody has looked.
+    /// Index of the device with each MAC; `None` before the devices are observed.
     pub devices: Option<BTreeMap<MacAddr, u32>>,
-    /// The numbers that ENIs have by now, by id.
+    /// The present numbers of ENIs, by id.
     pub known: BTreeMap<String, EniNumber>,
-    /// Numbers that something still carries, though no ENI has them.
+    /// Numbers without an ENI that kernel objects still carry.
     pub busy: BTreeSet<EniNumber>,
-    /// The network card of each MAC, as far as the instance's metadata service tells.
+    /// The network card of each MAC, if the instance metadata service reports it.
     pub cards: BTreeMap<MacAddr, u32>,
 }
 
 impl Around {
-    /// Where nothing else is known.
+    /// Inputs with the highest number alone.
     #[must_use]
     pub fn new(highest: u8) -> Self {
         Self {
@@ -44,8 +43,8 @@ impl Around {
         self.devices.is_some() && self.ifindex(eni).is_none()
     }
 
-    /// The precedence of ENIs in conflict: one that has its number already, then the lower index of
-    /// a device.
+    /// The precedence of conflicting ENIs: first one that already has a number, then the lower
+    /// index of a device.
     fn rank<'a>(&self, eni: &'a Eni) -> (bool, bool, Option<u32>, u32, &'a str) {
         let is_new = !self.known.contains_key(&eni.id);
         let ifindex = self.ifindex(eni);
@@ -59,7 +58,7 @@ impl Around {
     }
 }
 
-/// Takes out every ENI that has nothing wrong with its own entry.
+/// Removes and returns the ENIs whose own entries are valid.
 pub fn take_enis(node: &mut Node) -> Vec<Eni> {
     let placed = std::mem::take(&mut node.enis).into_values();
     let others = std::mem::take(&mut node.others);
@@ -70,7 +69,7 @@ pub fn take_enis(node: &mut Node) -> Vec<Eni> {
     placed.chain(whole.map(|eni| *eni)).collect()
 }
 
-/// Gives numbers to ENIs, beside the entries that cannot be used.
+/// Assigns numbers to ENIs, and adds them to the node with its unusable entries.
 pub fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
     exclude_cards(&mut enis, around);
     enis.sort_by(|a, b| {
@@ -87,7 +86,7 @@ pub fn place(node: &mut Node, mut enis: Vec<Eni>, around: &Around) {
     placing.number(enis);
 }
 
-/// Only the first network card's ENIs are for pods. One that pods are on keeps them.
+/// Excludes the ENIs of all network cards but the first. An ENI that pods use stays.
 fn exclude_cards(enis: &mut [Eni], around: &Around) {
     for eni in enis {
         let card = around.cards.get(&eni.mac).copied().unwrap_or(0);
@@ -97,7 +96,7 @@ fn exclude_cards(enis: &mut [Eni], around: &Around) {
     }
 }
 
-/// The primary's id: an excluded primary is the primary all the same.
+/// Id of the primary ENI, which may be excluded.
 fn primary(enis: &[Eni], around: &Around) -> Option<String> {
     let of_first_card = |eni: &&Eni| around.cards.get(&eni.mac).is_none_or(|card| *card == 0);
     let candidates = enis.iter().filter(|eni| eni.device_index == 0);
@@ -106,7 +105,7 @@ fn primary(enis: &[Eni], around: &Around) -> Option<String> {
     first.map(|eni| eni.id.clone())
 }
 
-/// ENIs while they get their numbers, those that go first in front.
+/// ENIs during the placement, in the order of precedence.
 struct Placing<'a> {
     around: &'a Around,
     primary: Option<String>,
@@ -118,7 +117,7 @@ impl Placing<'_> {
         self.primary.as_ref() == Some(&eni.id)
     }
 
-    /// An ENI gets no number.
+    /// Leaves an ENI without a number.
     fn leave_out(&mut self, eni: Eni, reason: String) {
         let readiness = match &eni.excluded {
             Some(reason) => Readiness::Excluded {
@@ -135,8 +134,8 @@ impl Placing<'_> {
         });
     }
 
-    /// Leaves out ENIs whose MAC or device index one has that goes first. Excluded ones are in nobody's
-    /// way.
+    /// Leaves out ENIs whose MAC or device index an ENI with precedence has. Excluded ENIs conflict
+    /// with none.
     fn without_conflicts(&mut self, enis: Vec<Eni>) -> Vec<Eni> {
         let mut macs: BTreeMap<MacAddr, String> = BTreeMap::new();
         let mut indexes: BTreeMap<u32, String> = BTreeMap::new();
@@ -151,7 +150,7 @@ impl Placing<'_> {
                 continue;
             }
             if eni.stale.is_some() {
-                // It is set up, whatever the document says by now.
+                // The ENI is set up, whatever the present document has.
                 macs.entry(eni.mac).or_insert_with(|| eni.id.clone());
                 indexes
                     .entry(eni.device_index)
@@ -192,7 +191,7 @@ impl Placing<'_> {
         )
     }
 
-    /// Gives each its number: the one that it has, its device index, or else the lowest that is free.
+    /// Assigns each ENI its number: its present one, its device index, or the lowest free one.
     fn number(&mut self, enis: Vec<Eni>) {
         let mut free: BTreeSet<u8> = (1..=self.around.highest).collect();
         for number in &self.around.busy {
@@ -220,7 +219,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Numbers the ENIs that can have the number that they want; the others.
+    /// Assigns ENIs the numbers that they prefer, if free; returns the other ENIs.
     fn number_by(
         &mut self,
         enis: Vec<Eni>,
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
     use loader::kernel::fixture;
 
-    /// An ENI with a device index; its MAC and addresses are those of the fixture's of this name.
+    /// An ENI with a device index; MAC and addresses are those of the fixture's ENI of this number.
     fn eni(name: u8, device_index: u32) -> Eni {
         Eni {
             device_index,
@@ -268,7 +267,7 @@ mod tests {
         }
     }
 
-    /// The inputs of placing where these ENIs have devices.
+    /// Inputs of the placement with devices for these ENIs.
     fn around(devices: &[(u8, u32)]) -> Around {
         let devices = devices.iter();
         Around {
@@ -360,7 +359,7 @@ mod tests {
         );
         let text = reason(&node, "eni-3");
         assert_eq!(text, format!("no device with MAC {}", fixture::mac(3)));
-        // Who serves goes on.
+        // An ENI in service stays.
         let known = Around {
             known: [("eni-1".to_owned(), EniNumber(1))].into(),
             ..around(&[(0, 2), (1, 7), (2, 5)])
@@ -398,7 +397,7 @@ mod tests {
         let node = place(&enis, &around(&[(0, 2), (1, 3)]));
         assert_eq!(numbers(&node), [("eni-0", 0), ("eni-1", 1), ("eni-7", 2)]);
         assert_eq!(node.others, []);
-        // One that is excluded is the primary all the same.
+        // An excluded ENI can be the primary.
         let primary = Eni {
             excluded: Some("its tags".to_owned()),
             ..eni(0, 0)

@@ -1,4 +1,4 @@
-//! Problems of a document: all of them, each with its place.
+//! Problems of a document, each with its path.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use document::ReadError;
 use loader::intent::Problem;
 
-/// Number of problems of one document that are reported in full.
+/// Maximum number of problems of one document that are reported in full.
 const LISTED: usize = 64;
-/// Number of problems that make up the reason of one ENI.
+/// Maximum number of problems in the reason of one ENI.
 const REASONS: usize = 8;
 
-/// A node document cannot be used. Nothing of it is.
+/// Error for a node document that cannot be used at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     problems: Vec<Problem>,
@@ -61,7 +61,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// A field's value is not allowed.
+    /// Adds a field whose value is not allowed.
     pub(super) fn refuse(
         &mut self,
         path: impl fmt::Display,
@@ -71,7 +71,7 @@ impl Findings {
         self.put(Problem::refused(path, value, allowed));
     }
 
-    /// A field is wrong in relation to another one.
+    /// Adds a field that contradicts another one.
     pub(super) fn add(&mut self, path: impl fmt::Display, message: impl fmt::Display) {
         self.put(Problem {
             path: path.to_string(),
@@ -79,7 +79,7 @@ impl Findings {
         });
     }
 
-    /// Adds a problem. The first of a field stands, and so does that of what the field is in.
+    /// Adds a problem, unless the field or one that contains it already has one.
     pub(super) fn put(&mut self, problem: Problem) {
         let path = &problem.path;
         let ends = path.match_indices(['.', '[']);
@@ -92,12 +92,12 @@ impl Findings {
         }
     }
 
-    /// Something that a user may wonder about, though the document is good.
+    /// Adds a note for the user about a valid document.
     pub(super) fn note(&mut self, path: impl fmt::Display, message: impl fmt::Display) {
         self.notes.push(format!("{path}: {message}"));
     }
 
-    /// Takes over what another one has collected.
+    /// Adds the problems and notes of other findings.
     pub(super) fn extend(&mut self, other: Self) {
         self.notes.extend(other.notes);
         for problem in other.problems {
@@ -105,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// All problems as one reason; none where there is no problem.
+    /// The problems as one reason; none without a problem.
     pub(super) fn reason(&self) -> Option<String> {
         let shown = self.problems.iter().take(REASONS);
         let mut reasons: Vec<_> = shown.map(ToString::to_string).collect();
@@ -116,7 +116,7 @@ impl Findings {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// The problems, of very many the first ones, and the notes.
+    /// The problems, at most [`LISTED`] of them in full, and the notes.
     pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<String>) {
         let more = self.problems.len().saturating_sub(LISTED);
         if more > 0 {
@@ -134,7 +134,7 @@ impl Findings {
 mod tests {
     use super::*;
 
-    /// Number of characters of a value that are repeated in a message.
+    /// Maximum number of a value's characters in a message.
     const VALUE_CHARS: usize = 80;
 
     #[test]

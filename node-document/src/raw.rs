@@ -1,12 +1,11 @@
-//! A document as a tree, before any of it has a type: what is wrong with a part of it costs no more
-//! than that part.
+//! An untyped document as a tree. An error in a part of it affects only that part.
 
 use std::fmt;
 
 use serde::de::{EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A value of a document. A key may stand twice.
+/// A value of a document. A map may have a key twice.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Raw {
     #[default]
@@ -21,7 +20,7 @@ pub(super) enum Raw {
 }
 
 impl Raw {
-    /// The value of a map's key; of one that stands twice the last.
+    /// The value of a map's key; the last one if the key is there twice.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
         let Self::Map(entries) = self else {
             return None;
@@ -53,7 +52,8 @@ impl Raw {
         })
     }
 
-    /// The path of what a value is in, so many levels out; an empty one is that of the whole.
+    /// The path of the value that contains the one at `path`, `levels` further out. The empty path
+    /// is the whole document.
     pub(super) fn outer<'p>(&mut self, path: &'p str, levels: usize) -> &'p str {
         let ends = path.match_indices(['.', '[']).rev();
         let mut outer = ends.filter_map(|(end, _)| path.get(..end));
@@ -65,8 +65,8 @@ impl Raw {
             .map_or(path, |skipped| outer.nth(skipped).unwrap_or_default())
     }
 
-    /// The value at a path as the readers write it (`addresses[3]`, `vpc.cidrs[0]`). A key may have
-    /// dots in it.
+    /// The value at a path in the parsers' notation (`addresses[3]`, `vpc.cidrs[0]`). A key may
+    /// have dots in it.
     pub(super) fn at_mut(&mut self, path: &str) -> Option<&mut Self> {
         let path = path.strip_prefix('.').unwrap_or(path);
         if path.is_empty() {
@@ -162,7 +162,7 @@ impl<'de> Visitor<'de> for RawVisitor {
         Ok(Raw::Map(entries))
     }
 
-    /// A value of YAML with a tag, which no field cares for.
+    /// Reads a tagged value of YAML without its tag, which no field uses.
     fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Raw, A::Error> {
         let (IgnoredAny, value) = access.variant()?;
         value.newtype_variant()

@@ -1,7 +1,7 @@
-//! From a text to the document's fields, each entry for itself.
+//! Parsing of a text to the document's fields, each entry separately.
 //!
-//! A good text is read at once. Where that fails, the text is read as a tree, and whatever of it is not
-//! of its field's type is taken out and named, until the rest is good.
+//! A valid text is parsed at once. If that fails, the text is parsed as a tree. Values of a wrong
+//! type are then removed and reported, until the rest is valid.
 
 use serde::Deserialize;
 
@@ -10,11 +10,12 @@ use super::raw::Raw;
 use document::ReadError;
 use loader::intent::Problem;
 
-/// Most fields of one part that are taken out by themselves: each has the part read again.
+/// Maximum number of fields of one part that are removed singly, since the part is parsed again for
+/// each.
 const TAKEN_OUT: usize = 64;
-/// Number of fields that are taken out with their parent, before more is taken with each.
+/// Number of fields that are removed with their parent, before one more level is removed with each.
 const TAKEN_OUTER: usize = 8;
-/// Fields that the meaning of everything else hangs on.
+/// Fields without which no other field can be interpreted.
 const ESSENTIAL: [&str; 8] = [
     "document",
     "apiVersion",
@@ -25,19 +26,19 @@ const ESSENTIAL: [&str; 8] = [
     "status.eni",
     "status.eni.enis",
 ];
-/// Lists of an ENI whose elements stand each for itself.
+/// Lists of an ENI whose elements are independent of each other.
 const LISTS: [&str; 4] = ["addresses[", "prefixes[", "ipv6-prefixes[", "vpc.cidrs["];
 
-/// Reads a document, and what of it is not of its field's type, outside of the ENIs' entries.
+/// Parses a document, and returns it with the fields of a wrong type outside of the ENIs' entries.
 ///
 /// # Errors
-/// When the text is none, or one of the fields that everything hangs on is not of its type.
+/// If the text is no document, or if an essential field has a wrong type.
 pub(super) fn read(text: &str) -> Result<(CiliumNode, Vec<Problem>), ReadError> {
     let error = match document::read::<CiliumNode>(text) {
         Ok(document) => return Ok((document, Vec::new())),
         Err(error) => error,
     };
-    // What is no tree either is refused for the first reason.
+    // A text that is no tree either is refused with the first error.
     let Ok(Tree(mut tree)) = document::read::<Tree>(text) else {
         return Err(error);
     };
@@ -57,7 +58,7 @@ pub(super) fn read(text: &str) -> Result<(CiliumNode, Vec<Problem>), ReadError> 
     Ok((document, problems))
 }
 
-/// Every entry of the ENIs by its key.
+/// The entries of the ENIs by key.
 fn by_key(all: &[(String, Raw)], notation: Notation) -> Vec<(String, Entry)> {
     let twice = |key: &String| all.iter().filter(|(other, _)| other == key).count() > 1;
     let mut entries: Vec<(String, Entry)> = Vec::new();
@@ -96,7 +97,7 @@ fn entry(value: &Raw, notation: Notation) -> Entry {
     }
 }
 
-/// Number of enclosing levels that are taken out with a field, after so many others.
+/// Number of enclosing levels that are removed with a field, after `taken_out` others.
 fn levels(taken_out: usize) -> usize {
     match taken_out.checked_sub(TAKEN_OUT) {
         None => 0,
@@ -104,13 +105,13 @@ fn levels(taken_out: usize) -> usize {
     }
 }
 
-/// True if a field's path leads through that of another one.
+/// True if a field is within another one.
 fn is_within(path: &str, outer: &str) -> bool {
     let rest = path.strip_prefix(outer);
     rest.is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
-/// A text's tree.
+/// The tree of a text.
 #[derive(Default, Deserialize)]
 struct Tree(Raw);
 
@@ -130,7 +131,7 @@ impl Notation {
         }
     }
 
-    /// Reads a tree, without what of it is not of its field's type.
+    /// Parses a tree without the fields of a wrong type, and returns those as problems.
     fn prune<T>(self, mut tree: Raw, essential: &[&str]) -> Result<(T, Vec<Problem>), ReadError>
     where
         T: for<'de> Deserialize<'de> + Default,
@@ -162,7 +163,8 @@ impl Notation {
         }
     }
 
-    /// Reads a tree by way of a text: in YAML, a word without quotes is text where text is wanted.
+    /// Parses a tree by way of a text: in YAML, a word without quotes is a string where one is
+    /// expected.
     fn typed<T>(self, tree: &Raw) -> Result<T, ReadError>
     where
         T: for<'de> Deserialize<'de> + Default,
@@ -179,7 +181,7 @@ impl Notation {
                 return Err(ReadError { path, message });
             }
         };
-        // Line and column are those of the text in between.
+        // Line and column refer to the intermediate text.
         read.map_err(|error| ReadError {
             message: match error.message.rsplit_once(" at line ") {
                 Some((message, _)) => message.to_owned(),

@@ -1,4 +1,4 @@
-//! The agent's own addresses in the node's object, and the event for those that are missing.
+//! The agent's own addresses in the node's object, and the event for missing ones.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON};
 
-/// Changes the agent's settings for them, and has another agent take its place.
+/// Changes the settings of the agent's own addresses, and restarts the agent.
 fn restart(cluster: &mut Cluster, settings: &Value) {
     let state = json!({"state-dir": cluster.fabric.file("own")});
     for settings in [&state, settings] {
@@ -19,7 +19,7 @@ fn restart(cluster: &mut Cluster, settings: &Value) {
     cluster.wait_until_ready().unwrap();
 }
 
-/// The addresses as the agent lists them, by the names that `spec.ingress` has for the families.
+/// The addresses in the agent's list, by the names of the families in `spec.ingress`.
 fn listed(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     let listed = cluster.fabric.agent.ask("GET", "/v1/addresses", None)?;
     let leases = listed["leases"].as_array().into_iter().flatten();
@@ -103,7 +103,7 @@ fn an_event_of_the_node_names_what_is_missing() {
     assert!(message.contains("pool gateways"), "{message}");
     let node = cluster.node().unwrap();
     assert_eq!(node["spec"]["ingress"], json!(null), "{node}");
-    // Pods wait for nothing of it.
+    // Pods do not wait for these addresses.
     cluster.namespace("apps", &json!({})).unwrap();
     cluster
         .pod("apps", "web", &json!({}))

@@ -11,8 +11,8 @@ use crate::sources::follow::Followed;
 use crate::sources::used_pools::UsedPools;
 use crate::sources::{masq_agent, pools};
 
-/// The files as they are followed; none where the configuration names none. In a cluster some of it is
-/// objects.
+/// The watched files; none if the configuration names none. In a cluster, objects replace some of
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyFiles {
     pools: Option<watch::Receiver<Followed<Pools>>>,
@@ -26,14 +26,14 @@ pub(crate) struct PolicyFiles {
 pub(crate) struct OfCluster {
     /// The services' addresses.
     pub(crate) services: watch::Receiver<ServicesSource>,
-    /// Network policies that nobody may enforce, where that is looked for.
+    /// Network policies that possibly nothing enforces, if the agent checks for them.
     pub(crate) unenforced: Option<watch::Receiver<Unenforced>>,
-    /// Why the Node may still keep pods off.
+    /// Reason for which the Node object may still keep pods off.
     pub(crate) keeps_off: watch::Receiver<Option<String>>,
 }
 
 impl PolicyFiles {
-    /// Reads the files that the settings name, and follows them.
+    /// Reads the files that the settings name, and watches them.
     pub(crate) fn follow(settings: &MasqueradeSettings, used: UsedPools) -> Self {
         let MasqueradeSettings { pools, agent, .. } = settings;
         Self {
@@ -44,7 +44,7 @@ impl PolicyFiles {
         }
     }
 
-    /// Follows the files, with the pools and the other sources of a cluster.
+    /// Watches the files, with the pools and the other sources of a cluster.
     pub(crate) fn follow_cluster(
         settings: &MasqueradeSettings,
         (pools, used): (watch::Receiver<Followed<Pools>>, UsedPools),
@@ -58,7 +58,7 @@ impl PolicyFiles {
         }
     }
 
-    /// Waits for a change of any.
+    /// Waits for a change of any source.
     pub(crate) async fn changed(&mut self) {
         let Self {
             pools,
@@ -87,7 +87,7 @@ impl PolicyFiles {
         self.cluster.as_ref()
     }
 
-    /// The policy that is in force, from what they say and the names of the pools that are in use.
+    /// The policy in force, from the sources and the names of the pools in use.
     pub(crate) fn policy(&mut self, used: &BTreeSet<String>) -> Policy {
         let pools = self.pools.as_mut();
         let pools = pools.and_then(|r| r.borrow_and_update().value.clone());
@@ -100,18 +100,18 @@ impl PolicyFiles {
         }
     }
 
-    /// The pool documents, where they are followed.
+    /// The pool documents, if they are watched.
     pub(crate) fn pools(&self) -> Option<Followed<Pools>> {
         self.pools.as_ref().map(|r| r.borrow().clone())
     }
 
-    /// The ip-masq-agent files, where they are followed.
+    /// The ip-masq-agent files, if they are watched.
     pub(crate) fn agent(&self) -> Option<Followed<AgentCidrs>> {
         self.agent.as_ref().map(|r| r.borrow().clone())
     }
 }
 
-/// Waits for a change; for ever where there is nothing to follow.
+/// Waits for a change; forever without a source.
 async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     let ended = match receiver {
         Some(receiver) => receiver.changed().await.is_err(),

@@ -13,7 +13,7 @@ use crate::server::{Command, Handle};
 use crate::sources::node::{self, Kept, NodeSource};
 use crate::sources::used_pools::UsedPools;
 
-/// Everything that the actor is told.
+/// The actor's inputs.
 pub(crate) struct Sources {
     /// The name of the node's document.
     pub(crate) document: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Sources {
     pub(crate) files: PolicyFiles,
     /// Queries of the node's demand.
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
-    /// The way to have them ask.
+    /// Signals that trigger such queries.
     pub(crate) signals: Arc<Signals>,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Messages about the cluster, for the status.
@@ -29,7 +29,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Begins to follow what the configuration says.
+    /// Starts watching the configured sources.
     ///
     /// Must be called inside a tokio runtime.
     pub(crate) fn follow(
@@ -41,7 +41,7 @@ impl Sources {
     ) -> Self {
         if let Some(prepared) = cluster {
             let cluster = Cluster::start(prepared, config, (settings.mark, kept), handle);
-            // Nothing is known of a pool before they are read.
+            // Before the pools are read, no pool's policy is known.
             settings.masquerade.pools = Some(POOLS_PLACE.into());
             return Self {
                 document: cluster.document,

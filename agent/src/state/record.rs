@@ -9,10 +9,10 @@ use document::read_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads a record; none where there is no file.
+/// Reads a record; none without a file.
 ///
 /// # Errors
-/// When the file cannot be read, or is no such record.
+/// If the file cannot be read, or is no such record.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let context = || format!("read {}", path.display());
     match read_file(path) {
@@ -22,10 +22,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Writes a record in the place of the last one. A power cut may lose it: it is for one boot.
+/// Replaces a record. A power cut may lose it, since records are for one boot.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<()> {
     let write = || -> Result<()> {
         let folder = path.parent().context("a path without a folder")?;
@@ -38,10 +38,10 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<()> {
     write().with_context(|| format!("write {}", path.display()))
 }
 
-/// Removes a record; a missing one is success.
+/// Removes a record, if there is one.
 ///
 /// # Errors
-/// When the file cannot be removed.
+/// If the file cannot be removed.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -13,11 +13,11 @@ pub mod shown {
     pub const FIN: u8 = 4;
     /// RST.
     pub const RST: u8 = 8;
-    /// A packet of a flow through the stack, long after both sides have sent.
+    /// A packet of a flow through the stack has passed long after both sides had sent.
     pub const STREAM: u8 = 16;
-    /// A second packet from the inside, in a translated flow without connections.
+    /// A second packet of a translated, connectionless flow has passed from the inside.
     pub const MORE: u8 = 16;
-    /// A segment of the outside may have ended the connection.
+    /// A segment from the outside may have ended the connection.
     pub const DOUBT: u8 = 32;
 }
 
@@ -41,7 +41,7 @@ pub fn of_packet(protocol: u8, flags: u8) -> u8 {
 
 /// Progress bits of the outside after a packet with the bits `shown`.
 ///
-/// No pod here has a socket, which alone confirms a FIN or reset.
+/// The model's pods have no sockets, and only a socket confirms a FIN or reset.
 pub(super) fn comes(shown: u8, inward: u8) -> u8 {
     let ends = shown::FIN | shown::RST;
     if shown & ends == 0 {

@@ -1,4 +1,4 @@
-//! Listeners of the host, as a gateway has them, at the addresses of each node's agent.
+//! Listeners in the host's network, as a gateway has them, on the addresses of each node's agent.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use crate::across;
 use crate::lifecycle::cilium_node;
 
-/// The agents' settings.
+/// API path of the agents' settings.
 const SETTINGS: &str =
     "/api/v1/namespaces/kube-system/configmaps?labelSelector=app.kubernetes.io/name=towpath";
 /// The gateway's port.
 const PORT: u16 = 8081;
 
-/// A listener on each node, in the host's network, which says the node's name.
+/// A listener on each node, in the host's network, which serves the node's name.
 fn gateway() -> Value {
     let labels = json!({"app": "gateway"});
     let command = format!("echo $NODE > /tmp/index.html && exec httpd -f -p {PORT} -h /tmp");
@@ -48,7 +48,7 @@ fn gateway() -> Value {
     })
 }
 
-/// Changes the agents' settings, and has other agents take their places.
+/// Changes the agents' settings, and restarts the agents.
 fn configure(cluster: &Cluster, ingress: &str) {
     let maps = cluster.admin().get(SETTINGS).unwrap().expect(200).unwrap();
     let map = &maps["items"][0];
@@ -76,7 +76,7 @@ fn configure(cluster: &Cluster, ingress: &str) {
         .unwrap();
 }
 
-/// The addresses of each node's agent, as the nodes' objects have them.
+/// The addresses of each node's agent in the nodes' objects.
 fn addresses(cluster: &Cluster) -> BTreeMap<String, BTreeMap<Family, String>> {
     let mut all = BTreeMap::new();
     for worker in &cluster.workers {
@@ -95,7 +95,7 @@ fn addresses(cluster: &Cluster) -> BTreeMap<String, BTreeMap<Family, String>> {
     all
 }
 
-/// A client is answered by the gateway of a node.
+/// Checks that the gateway of a node answers a client.
 fn is_answered(client: &Netns, url: &str, node: &str) {
     let ask = || {
         let command = format!("curl --silent --show-error --globoff --max-time 5 {url}");
@@ -134,7 +134,7 @@ fn a_gateway_on_each_node_is_reached_by_the_agents_addresses() {
             }
         }
     }
-    // The next agents have the same, and none is left when they are switched off.
+    // After a restart the addresses are the same. None is left once the setting is off.
     configure(&cluster, "on");
     assert_eq!(addresses(&cluster), all);
     configure(&cluster, "off");

@@ -1,5 +1,5 @@
-//! The agent's own addresses beside our own plugins: our IPAM plugin as the delegated one, and a garbage
-//! collection that a runtime asks ours for.
+//! The agent's own addresses with our own plugins: our IPAM plugin as the delegated one, and a
+//! garbage collection that a runtime requests.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::ingress::{SOON, wait_for};
 use crate::ingress_delegated::Delegated;
 use crate::support::within;
 
-/// Writes down its calls and runs our IPAM plugin, which is beside it.
+/// Script that records its calls and runs our IPAM plugin, which is in the same folder.
 const RECORDED: &str = "#!/bin/sh\n\
     echo \"$CNI_COMMAND $CNI_CONTAINERID\" >> \"$0.calls\"\n\
     exec \"${0%/*}/towpath-ipam\"\n";
@@ -28,14 +28,14 @@ fn plugin() -> Result<PathBuf> {
     Ok(plugin)
 }
 
-/// A listener on each of the agent's addresses is reached from the VPC.
+/// Checks that a listener on each of the agent's addresses is reachable from the VPC.
 fn are_reached(bed: &Delegated) {
     for (family, address) in wait_for(&bed.fabric, 2) {
         let to = Place {
             netns: &bed.fabric.node,
             address,
         };
-        // It is leased before it is on the host.
+        // The lease precedes the address on the host.
         within(SOON, "the listener is reached", || {
             Protocol::Tcp.exchange(bed.fabric.peer(family), to)
         });
@@ -73,7 +73,7 @@ fn our_own_ipam_plugin_is_a_delegated_one_like_any_other() {
         all.lines().all(|line| line.contains(" towpath-ingress-")),
         "{all}"
     );
-    // By its own name no process is called for it: the allocator is the agent's own.
+    // Under its own name the plugin is not run: the agent uses its own allocator.
     bed.delegate("1.0.0", &json!({"type": "towpath-ipam"}));
     bed.restart("on");
     are_reached(&bed);
@@ -81,7 +81,7 @@ fn our_own_ipam_plugin_is_a_delegated_one_like_any_other() {
     bed.fabric.finish().unwrap();
 }
 
-/// GC as a runtime calls it that knows of no container.
+/// Calls GC as a runtime without containers does.
 fn collect(bed: &Delegated) -> Result<()> {
     let config = json!({
         "cniVersion": "1.1.0", "name": "pods", "type": "towpath-cni",
@@ -112,7 +112,7 @@ fn a_runtimes_garbage_collection_takes_none_of_them() {
     bed.restart("on");
     let own = wait_for(&bed.fabric, 2);
     let given = bed.given();
-    // A container that no runtime knows any more.
+    // Address of a container that no runtime knows any more.
     bed.set("given/pods.lost.eth0", "10.0.1.250");
     assert_eq!(bed.given().len(), 2);
     collect(&bed).unwrap();

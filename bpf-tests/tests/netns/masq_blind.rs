@@ -1,5 +1,5 @@
-//! Segments that end connections, from somebody who does not see them: the connections go on. Those of whom has
-//! the connection end it.
+//! Blind attacks with segments that end connections: the connections go on. Segments of the real
+//! peer end them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -64,7 +64,7 @@ fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, is_reset: bool) -> R
     Ok(packet)
 }
 
-/// Resets and ends a remote's connections with every port of an address, whatever their sequence numbers are.
+/// Sends resets and FINs from a remote to every port of an address, with random sequence numbers.
 fn spray(place: Place, remote: SocketAddr, address: IpAddr, rounds: u32) -> Result<()> {
     let mut random = Random::new(u64::from(remote.port()));
     for _ in 0..rounds {
@@ -80,7 +80,7 @@ fn spray(place: Place, remote: SocketAddr, address: IpAddr, rounds: u32) -> Resu
     Ok(())
 }
 
-/// A connection from a pod to a server on the Internet: both ends.
+/// Opens a connection from a pod to a server on the Internet, and returns both ends.
 fn connect(from: Place, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let target = listener.local_addr()?;
     let connect = || Ok(TcpStream::connect_timeout(&target, PATIENCE)?);
@@ -106,7 +106,7 @@ fn phases(fabric: &Fabric, pod: IpAddr, remote_port: u16) -> Vec<Value> {
     own.map(|flow| flow["phase"].clone()).collect()
 }
 
-/// Data both ways.
+/// Sends data in both directions.
 fn exchange(client: &mut TcpStream, server: &mut TcpStream) -> Result<()> {
     for (from, to) in [(&*server, &*client), (&*client, &*server)] {
         let (mut from, mut to) = (from, to);

@@ -1,4 +1,4 @@
-//! An API server that is set back to what it was, and objects that are made again by hand.
+//! An API server that is restored from a backup, and objects that are recreated by hand.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, NODES, SOON, node_name};
 
-/// Nodes: the last two are made again by hand.
+/// Number of nodes, of which the last two are recreated by hand.
 const COUNT: usize = 4;
 
 /// The ENIs of a node's status with their addresses.
@@ -34,8 +34,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends API server and store, and begins again with what the store had when it was copied. Without a
-/// copy it makes one.
+/// Restarts API server and store with the snapshot of the store. Without a snapshot it makes one.
 fn set_back(bed: &mut Bed, snapshot: &Path) -> Result<()> {
     let store = bed.server.folder().join("etcd");
     bed.server.kill();
@@ -50,7 +49,7 @@ fn set_back(bed: &mut Bed, snapshot: &Path) -> Result<()> {
     bed.server.resume()
 }
 
-/// Deletes a node's object, and makes it again: with the status that it has, or without one.
+/// Deletes and recreates a node's object, with its present status or without one.
 fn make_again(bed: &Bed, number: usize, with_status: bool) -> Result<()> {
     let path = format!("{NODES}/{}", node_name(number));
     let old = bed.node(number)?;
@@ -63,7 +62,7 @@ fn make_again(bed: &Bed, number: usize, with_status: bool) -> Result<()> {
     let mut made = admin.post(NODES, &new)?.expect(201)?;
     if with_status {
         made["status"] = old["status"].clone();
-        // The operator can have written it already.
+        // The operator may have written the status already.
         let status = format!("{path}/status");
         new = json!({"status": made["status"].take()});
         admin.merge(&status, &new)?.expect(200)?;
@@ -71,7 +70,7 @@ fn make_again(bed: &Bed, number: usize, with_status: bool) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every node shows what it showed.
+/// Waits until every node shows the same addresses as before.
 fn have(bed: &Bed, before: &[BTreeSet<(String, String)>]) -> Result<()> {
     for (number, before) in before.iter().enumerate() {
         let look = || {
@@ -104,7 +103,7 @@ fn no_address_is_lost_when_the_api_server_is_set_back_or_objects_are_made_again(
     let before: Vec<_> = (0..COUNT)
         .map(|number| addresses(&bed, number).unwrap())
         .collect();
-    // Once with the operator that knows more, and once with one that knows nothing.
+    // The first time the operator has newer state, the second time it starts without any.
     set_back(&mut bed, &snapshot).unwrap();
     make_again(&bed, 2, false).unwrap();
     make_again(&bed, 3, true).unwrap();

@@ -1,4 +1,4 @@
-//! Objects that others write all the time.
+//! Objects that other controllers write all the time.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::bed::{Bed, NODES, SOON, node_name, world};
 
-/// Writes a second.
+/// Writes per second.
 const RATE: u32 = 50;
-/// Writes in all: more than the test lasts.
+/// Total number of writes, which outlast the test.
 const WRITES: u32 = 3_000;
-/// The time for a node's new addresses.
+/// Maximum time until a node has its new addresses.
 const CONVERGES: Duration = Duration::from_secs(5);
 
-/// The number of writes of another writer that an object has seen.
+/// Number of writes of the other controller to an object.
 fn count(bed: &Bed) -> Result<u32> {
     let node = bed.node(0)?;
     let count = node["metadata"]["annotations"]["count"].as_str();
@@ -41,7 +41,7 @@ fn a_node_whose_object_is_written_fifty_times_a_second_gets_addresses_in_five_se
     let look = || check(count(&bed)? > RATE, || "it has begun".to_owned());
     eventually(SOON, "the writer writes", look).unwrap();
     let mut slowest = Duration::ZERO;
-    // Each is one more address of the primary ENI: one call, and one write of the status.
+    // Each step is one more address of the primary ENI: one call, and one write of the status.
     for wanted in 2..=9 {
         let begun = Instant::now();
         bed.request(0, wanted).unwrap();

@@ -1,4 +1,4 @@
-//! Services whose external address is the agent's own, by the real kube-proxy.
+//! Services of the real kube-proxy whose external address is the agent's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -19,16 +19,16 @@ use crate::kube_proxy::KubeProxy;
 use crate::model::{BACKEND_PORT, Backend, Policy, SERVICE_PORT, Served, Service};
 use crate::scene::{MTU, wait_for_notes};
 
-/// The time that the agent may take to have its addresses.
+/// Maximum time until the agent has its addresses.
 const SOON: Duration = Duration::from_secs(30);
 /// The first of the clients' ports.
 const FIRST_CLIENT_PORT: u16 = 10_000;
-/// Bytes of a stream, each way: many windows.
+/// Bytes of a stream in each direction: many windows.
 const BULK: usize = 1 << 20;
-/// Bytes of datagrams: of a small one, and of one that is fragmented.
+/// Sizes of datagrams in bytes: a small one, and one that is fragmented.
 const DATAGRAMS: [usize; 2] = [7, 4000];
 
-/// A node with a pod on each ENI, and with addresses of its agent.
+/// A node with a pod on each ENI, and with its agent's own addresses.
 struct Bed {
     fabric: Fabric,
     pods: Vec<Arc<Pod>>,
@@ -63,13 +63,13 @@ impl Bed {
             Ok(own)
         };
         let (own, _) = eventually(SOON, "the agent has addresses of its own", own)?;
-        // Answers to whoever asks from outside leave as they are.
+        // Answers to clients outside leave untranslated.
         let sources: Vec<_> = own.values().map(|address| (*address).into()).collect();
         fabric.allow_untranslated(&sources)?;
         Ok(Self { fabric, pods, own })
     }
 
-    /// One service for each policy and each pod, told apart by their ports.
+    /// One service for each policy and each pod, each with its own port.
     fn services(&self, family: Family) -> Result<Vec<Service>> {
         let own = *self.own.get(&family).context("no address of the agent")?;
         let (first, net) = match family {
@@ -95,7 +95,7 @@ impl Bed {
         services.collect()
     }
 
-    /// Every client there can be, and whether it is beyond the node.
+    /// All kinds of clients, each with true if it is beyond the node.
     fn clients(&self, family: Family) -> Result<Vec<(Place<'_>, bool)>> {
         let beyond = [Host::Peer, Host::Outside].map(|host| (self.fabric.host(host, family), true));
         let pods = self.pods.iter().map(|pod| (pod.at(family), false));
@@ -104,7 +104,8 @@ impl Bed {
     }
 }
 
-/// A client asks a service by its external address: the addresses that the server saw.
+/// Connects a client to a service's external address, and returns the addresses that the server
+/// saw.
 fn exchange(client: Place, service: &Service, port: u16) -> Result<BTreeSet<IpAddr>> {
     let to = service.external.context("no external address")?;
     let mut session = Session::open(client, port, to)?;
@@ -117,7 +118,7 @@ fn exchange(client: Place, service: &Service, port: u16) -> Result<BTreeSet<IpAd
     Ok(seen)
 }
 
-/// No packet was dropped for a source that its ENI does not own.
+/// Checks that no packet was dropped for a source that its ENI does not own.
 fn no_foreign_source(fabric: &Fabric) -> Result<()> {
     let counters = counters::read(fabric)?;
     let mut of_foreign = counters.iter();
@@ -127,8 +128,8 @@ fn no_foreign_source(fabric: &Fabric) -> Result<()> {
     Ok(())
 }
 
-/// Every client reaches every service by the agent's address. With policy `Local` those beyond the node
-/// are seen by their own addresses.
+/// Checks that every client reaches every service by the agent's address. With policy `Local`,
+/// servers see the own addresses of clients beyond the node.
 pub(crate) fn is_served(mode: ProxyMode) -> Result<()> {
     let bed = Bed::new()?;
     let mut ports = FIRST_CLIENT_PORT..;

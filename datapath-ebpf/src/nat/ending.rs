@@ -1,5 +1,5 @@
-//! Segments from the outside that end a connection: whoever cannot see the connection can send them, too.
-//! The endpoint's socket knows which sequence number is the right one.
+//! Validation of segments from the outside that end a connection. An off-path attacker can forge
+//! such segments. The endpoint's socket has the expected sequence number.
 
 use aya_ebpf::bindings::{__sk_buff, bpf_sock};
 use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp, bpf_tcp_sock};
@@ -14,17 +14,17 @@ use crate::cache;
 use crate::packet::Packet;
 use crate::work::{self, Parts, work};
 
-/// The host's own namespace, where others are given by `AddressEntry::namespace`.
+/// The host's own namespace; `AddressEntry::namespace` has the others.
 pub(crate) const OF_HOST: u32 = u32::MAX;
 
-/// States of a socket of `include/net/tcp_states.h`.
+/// Socket states, as in `include/net/tcp_states.h`.
 mod state {
     pub(super) const TIME_WAIT: u32 = 6;
     pub(super) const LISTEN: u32 = 10;
 }
 
-/// Notes that a segment ends the connection that was asked for, if its sequence number is right: that of a
-/// translated flow whose key lies in the work. `namespace` is that of the socket.
+/// Records the end of a translated flow's connection, if the segment's sequence number is right.
+/// The flow's key is in the work. `namespace` is that of the socket.
 #[inline(always)]
 pub(crate) fn end_answered(packet: &Packet, work: Parts, namespace: u32) {
     let ending = judge(packet.skb(), namespace);
@@ -34,13 +34,13 @@ pub(crate) fn end_answered(packet: &Packet, work: Parts, namespace: u32) {
     }
 }
 
-/// Says what a segment is worth that ends the connection that was asked for.
+/// Judges the segment of the work, which ends a connection.
 #[inline(always)]
 pub(super) fn judge(skb: *mut __sk_buff, namespace: u32) -> Ending {
     Ending::from_register(nat_ending(skb, namespace))
 }
 
-/// 0.
+/// Records the end of a connection; returns 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_end_answered(ending: u32) -> u32 {
@@ -51,7 +51,7 @@ extern "C" fn nat_end_answered(ending: u32) -> u32 {
     0
 }
 
-/// The number of an [`Ending`].
+/// Judges the segment of the work; returns the number of an [`Ending`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_ending(skb: *mut __sk_buff, namespace: u32) -> u32 {
@@ -60,7 +60,7 @@ extern "C" fn nat_ending(skb: *mut __sk_buff, namespace: u32) -> u32 {
     ending as u32
 }
 
-/// Without a socket nobody can say: the endpoint may be a virtual machine.
+/// Judges a segment. Without a socket, as for a virtual machine, it stays doubtful.
 #[inline(always)]
 fn of(packet: &Packet, work: Parts, namespace: u32) -> Ending {
     let at = work::read(work.ip()).transport + Tcp::SEQUENCE;
@@ -77,11 +77,11 @@ fn of(packet: &Packet, work: Parts, namespace: u32) -> Ending {
 
 /// State of a connection in the endpoint's socket.
 enum Socket {
-    /// The sequence number that comes next.
+    /// The next expected sequence number.
     Awaits(u32),
-    /// The endpoint has closed it.
+    /// The endpoint has closed the connection.
     Closed,
-    /// There is none.
+    /// There is no socket of the connection.
     Unknown,
 }
 

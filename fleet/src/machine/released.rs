@@ -1,4 +1,4 @@
-//! Events about blocks that go back.
+//! Events about the release of blocks.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl Fleet {
         self.out.push(crate::Work { id, task });
     }
 
-    /// Records what became of blocks that were on their way back.
+    /// Records the outcome of releases of blocks.
     pub(super) fn report_released(&mut self, name: &str, at: Moment) {
         let ended = self
             .members

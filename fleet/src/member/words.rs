@@ -5,8 +5,8 @@
 //!                              └─> agent: do-not-release ─> operator: no entry
 //! ```
 //!
-//! An agent gives an address to nobody from its `ready-for-release` on, as long as the entry is there. So
-//! the operator takes no entry back whose block EC2 was asked to take.
+//! From its `ready-for-release` on, an agent withholds an address from pods while the entry exists.
+//! So the operator removes no entry of a block for which it has called EC2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,22 +20,23 @@ use kubernetes::marks;
 use kubernetes::operation::node::NodeDocument;
 use serde_json::Value;
 
-/// The words on a node's addresses.
+/// Release entries of a node's addresses, each with a word of the handshake.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
-    /// The agent answers for each address.
+    /// True if the agent answers for each address.
     are_spoken: bool,
     entries: BTreeMap<IpAddr, Release>,
     /// The addresses that pods have.
     used: BTreeSet<IpAddr>,
-    /// Blocks of which the agent gives every address back, each with the time at which this leader saw
-    /// that first.
+    /// Blocks with all addresses ready for release, each with the time at which this leader first
+    /// saw that.
     ready: BTreeMap<IpNet, Time>,
     changes: BTreeMap<IpAddr, Option<Release>>,
 }
 
 impl Words {
-    /// Takes in an object. Returns true if its agent is of the other generation now.
+    /// Reads the entries of an object. Returns true if its agent has changed between answering for
+    /// each address and not.
     pub(super) fn observe(&mut self, object: &Value, document: &NodeDocument) -> bool {
         let were_spoken = self.are_spoken;
         self.are_spoken = !document.demand.is_requested() && !marks::has_agent(object);
@@ -47,7 +48,7 @@ impl Words {
         self.are_spoken != were_spoken
     }
 
-    /// Begins an epoch: the leader before may be at work.
+    /// Begins an epoch: the calls of the previous leader may still be in flight.
     pub(super) fn begin_epoch(&mut self, now: Time) {
         for since in self.ready.values_mut() {
             *since = now;
@@ -59,8 +60,8 @@ impl Words {
         self.are_spoken
     }
 
-    /// Returns true if a pod has an address of a block, or the agent keeps one; none if the agent does not
-    /// answer for each address.
+    /// Returns true if a pod has an address of a block, or the agent refuses to release one; none
+    /// if the agent does not answer for each address.
     pub(super) fn is_used(&self, block: &IpNet) -> Option<bool> {
         let is_used = |address: &IpAddr| {
             self.used.contains(address) || self.entries.get(address) == Some(&Release::DoNotRelease)
@@ -69,7 +70,8 @@ impl Words {
             .then(|| addresses(block).any(|address| is_used(&address)))
     }
 
-    /// Notes the blocks that the agent gives back. One that EC2 has taken stays until reads show that.
+    /// Updates the blocks that the agent releases. A block that EC2 has unassigned stays until
+    /// reads show that.
     pub(super) fn note_ready(
         &mut self,
         (attached, is_gone): (&BTreeSet<IpNet>, impl Fn(&IpNet) -> bool),
@@ -92,7 +94,8 @@ impl Words {
         self.are_spoken && Family::of_net(*block) == Family::V4 && addresses(block).all(is_ready)
     }
 
-    /// Decides on the words. `spare` are the blocks that the node can do without.
+    /// Decides on the changes of entries. `spare` are the node's surplus blocks, `taking` those
+    /// that calls in flight unassign.
     pub(super) fn decide(
         &mut self,
         (attached, is_read): (&BTreeSet<IpNet>, bool),
@@ -129,34 +132,34 @@ impl Words {
         }
     }
 
-    /// An agent that answers for blocks needs no words.
+    /// Removes all entries, since an agent that answers for blocks needs none.
     pub(super) fn end(&mut self, taking: &BTreeSet<IpNet>) {
         let words = self.entries.keys();
         let over = words.filter(|address| !taking.iter().any(|block| block.contains(*address)));
         self.changes = over.map(|address| (*address, None)).collect();
     }
 
-    /// The changes of words to write.
+    /// The changes of entries to write.
     pub(super) fn changes(&self) -> &BTreeMap<IpAddr, Option<Release>> {
         &self.changes
     }
 
-    /// The blocks that the agent gives back.
+    /// The blocks that the agent releases.
     pub(super) fn ready(&self) -> impl Iterator<Item = IpNet> {
         self.ready.keys().copied()
     }
 
-    /// The times at which blocks were given back.
+    /// The times since which the blocks are ready for release.
     pub(super) fn since(&self) -> impl Iterator<Item = Time> {
         self.ready.values().copied()
     }
 
-    /// Reports if the agent gives a block back.
+    /// Returns true if the agent releases a block.
     pub(super) fn is_ready(&self, block: &IpNet) -> bool {
         self.ready.contains_key(block)
     }
 
-    /// The blocks that EC2 can be asked to take.
+    /// The blocks that EC2 may unassign by now.
     pub(super) fn due(&self, grace: Duration, now: Time) -> impl Iterator<Item = IpNet> {
         let due = self.ready.iter();
         due.filter(move |(_, since)| now.since(**since) >= grace)

@@ -1,4 +1,4 @@
-//! Input that cannot be: each is named, nothing is half done, and neighbours are served.
+//! Invalid input: each is reported, no call is left half done, and neighbours are served.
 
 use std::time::Duration;
 
@@ -247,7 +247,7 @@ fn a_time_of_day_that_jumps_loses_and_deletes_nothing() {
         bed.skew = skew;
         let what = format!("{skew} after {seconds}");
         bed.until(MINUTE * 2, &what, |bed| bed.shown("one") >= 18);
-        // The next leader begins with the new time, and its clock is put right later.
+        // The next leader starts with the wrong time, and its clock is corrected later.
         bed.kill();
         bed.lead();
         bed.run(MINUTE * 20);

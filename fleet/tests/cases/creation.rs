@@ -6,7 +6,7 @@ use ec2_fake::{Settings as Rules, Span};
 
 use super::bed::{Bed, world};
 
-/// A node that is to get a second ENI. EC2 makes it for so many milliseconds.
+/// A node that is to get a second ENI. In EC2 the ENI is pending for `pending` milliseconds.
 fn bed(seed: u64, pending: Span) -> Bed {
     let mut world = world();
     world.settings = Rules {
@@ -53,7 +53,7 @@ fn an_eni_that_ec2_still_makes_is_read_until_it_is_there() {
         let took = bed.until(Duration::from_mins(1), "an attachment", |bed| {
             bed.calls("AttachNetworkInterface") == 1
         });
-        // EC2 makes it for 5 s, a read comes every 2 s, and a read is up to 2 s old.
+        // The ENI is pending for 5 s, reads are 2 s apart, and a read is up to 2 s old.
         assert!(took <= Duration::from_secs(10), "{took:?}, seed {seed}");
         let reads = bed.calls("DescribeNetworkInterfaces") - reads;
         assert!(reads <= 6, "{reads} reads, seed {seed}");

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(20);
 const MINUTE: Duration = Duration::from_mins(1);
 const CALL: &str = "UnassignPrivateIpAddresses";
 
-/// A node with 14 addresses, of which pods use 2 and 8 are kept in store, and an operator that leads.
+/// A node with 14 addresses, 2 used by pods and 8 pre-allocated, and an operator that leads.
 fn bed() -> Bed {
     let settings = Settings {
         release: ReleaseMode::On,
@@ -43,7 +43,7 @@ fn pool(bed: &Bed) -> BTreeSet<String> {
     pool.into_iter().flat_map(Map::keys).cloned().collect()
 }
 
-/// Pods use these addresses too.
+/// Adds these addresses to those that pods use.
 fn use_addresses(bed: &mut Bed, addresses: &BTreeSet<String>) {
     let used = addresses
         .iter()
@@ -52,7 +52,7 @@ fn use_addresses(bed: &mut Bed, addresses: &BTreeSet<String>) {
     bed.change("one", &json!({"status": {"ipam": {"used": used}}}));
 }
 
-/// The words on addresses.
+/// The release entries of addresses.
 fn words(bed: &Bed) -> BTreeMap<String, String> {
     let map = bed.api.objects["one"]["status"]["ipam"]["release-ips"].as_object();
     let entries = map.into_iter().flatten();
@@ -66,7 +66,8 @@ fn all_are(bed: &Bed, word: &str) -> bool {
     words.len() == 4 && words.values().all(|it| it == word)
 }
 
-/// The agent answers, as Cilium 1.19 does: it keeps what pods use, and removes what is over.
+/// Answers as an agent of Cilium 1.19: it keeps addresses in use, and removes entries that are
+/// over.
 fn answer(bed: &mut Bed) {
     let object = bed.api.objects["one"].clone();
     let pool = pool(bed);

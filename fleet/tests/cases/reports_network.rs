@@ -1,4 +1,4 @@
-//! More reports of users of other operators: subnets, and ENIs that nothing shows.
+//! More reports of users of other operators: subnets, and ENIs that no object lists.
 
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use super::bed::{Bed, CLUSTER, document, world_of};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// A zone with the subnet of nodes, which is private, one like it, and one with more room that is
-/// public.
+/// A zone with the nodes' private subnet, a second private one, and a larger public one.
 fn zone() -> World {
     let mut world = document();
     world["subnets"] = json!([
@@ -35,7 +34,7 @@ fn bed(world: &World, kind: &str, eni: &Value) -> Bed {
     bed
 }
 
-/// ENIs by subnet.
+/// Subnets of the ENIs, sorted.
 fn subnets(bed: &Bed) -> Vec<String> {
     let mut all: Vec<_> = bed.cloud.interfaces().map(|it| it.subnet.clone()).collect();
     all.sort();
@@ -61,7 +60,7 @@ fn r26_a_node_whose_own_subnet_is_not_among_the_chosen_ones_is_served() {
     assert_eq!(bed.report("one"), "");
 }
 
-/// Attaches an ENI of the cluster to the node, as an operator that died has done.
+/// Attaches an ENI of the cluster to the node, as left by an operator that died.
 fn leave(bed: &mut Bed, subnet: &str, kind: &str, card: u16) -> String {
     let date = bed.at().date;
     let mut call = |call| {

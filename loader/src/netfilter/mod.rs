@@ -1,5 +1,5 @@
 //! Netfilter and conntrack: entries and timeouts, service NAT of the host, our own nftables table, and
-//! the rules that packets past the host's stack bypass.
+//! the rules that packets on the fast path bypass.
 
 pub mod bypassed;
 pub mod conntrack;

@@ -1,5 +1,5 @@
-//! The masquerade policy applied: to flows, by the entries that the maps should have; and to one
-//! packet, by the live maps.
+//! Application of the masquerade policy: to flows by the desired map entries, and to a packet by
+//! the live maps.
 
 mod engine;
 mod explain;

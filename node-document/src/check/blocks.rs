@@ -1,4 +1,4 @@
-//! The blocks of one ENI: what the VPC delivers to it for pods.
+//! The blocks of one ENI: the addresses for pods that the VPC delivers to it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -89,8 +89,8 @@ fn prefixes(eni: &fields::Eni, around: &Around<'_>, findings: &mut Findings) -> 
     claims
 }
 
-/// Checks a block against the ENI. The reason why an ENI has no usable IPv4 is reported once, not
-/// for each block.
+/// Checks a block against the ENI. A reason for no usable IPv4 is reported once, not for each
+/// block.
 fn is_usable(block: IpNet, around: &Around<'_>, path: &str, findings: &mut Findings) -> bool {
     let is_of_family = around.has_ipv4 || block.addr().is_ipv6();
     is_of_family && is_in_subnet(block, around.subnet, path, findings)

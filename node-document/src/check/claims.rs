@@ -1,4 +1,4 @@
-//! Owner ENI of each address: no address has two, and a second claim to an address is refused.
+//! Owner ENI of each address. No address has two, so a second claim to an address is refused.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use loader::intent::{Eni, OtherEni, Problem};
 use super::blocks::Claim;
 use crate::problem::Findings;
 
-/// An ENI with what it claims for pods.
+/// An ENI with its claims to addresses for pods.
 pub(super) type Claiming = (Box<Eni>, Vec<Claim>);
 
-/// Gives each ENI the addresses that it claims first. An ENI whose own address belongs to another
-/// one cannot be used.
+/// Assigns each address to the first ENI that claims it. An ENI whose own address belongs to
+/// another one cannot be used.
 ///
-/// Own addresses go first, and excluded ENIs last: their claims take no address from others.
+/// ENIs' own addresses come first, and excluded ENIs last, so these take no address from others.
 pub(super) fn settle(mut all: Vec<Claiming>, findings: &mut Findings) -> (Vec<Eni>, Vec<OtherEni>) {
     all.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)));
     let mut taken = Taken::default();
@@ -75,13 +75,13 @@ fn unusable(eni: &Eni, problem: &Problem) -> OtherEni {
     }
 }
 
-/// Addresses that are taken so far, each with its field.
+/// Addresses that are assigned so far, each with its field.
 #[derive(Default)]
 struct Taken(BTreeMap<IpNet, String>);
 
 impl Taken {
     fn claim(&mut self, net: IpNet, path: &str) -> Result<(), Problem> {
-        // What is taken is disjoint, so what overlaps is next to it.
+        // Assigned blocks are disjoint, so an overlapping one is adjacent in the order.
         let before = self.0.range(..=net).next_back();
         let after = self.0.range(net..).next();
         let overlapping = before.into_iter().chain(after);

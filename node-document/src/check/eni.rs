@@ -14,24 +14,24 @@ use crate::fields;
 use crate::fields::{EniSpec, Entry};
 use crate::problem::Findings;
 
-/// Facts that hold for all ENIs of the node.
+/// Facts that apply to all ENIs of the node.
 pub(super) struct Context<'a> {
     pub(super) spec: &'a EniSpec,
-    /// The fields of the document that are not of their type.
+    /// The document's fields of a wrong type.
     pub(super) wrong: &'a [Problem],
     /// The node's internal addresses.
     pub(super) node: &'a [IpAddr],
 }
 
-/// An entry as it was found.
+/// Result of checking an entry.
 pub(super) enum Checked {
-    /// It can be used, or could be were it not excluded. Its claims to addresses for pods stand apart.
+    /// A valid entry, which may be excluded, with its claims to addresses for pods.
     Whole(Box<Eni>, Vec<Claim>),
-    /// It cannot be used, or is excluded and not whole.
+    /// An unusable entry, or an excluded one that is not valid.
     Other(OtherEni),
 }
 
-/// Checks one entry. What costs the entry is its reason, what costs a part of it is found.
+/// Checks one entry. A fault of the whole entry becomes its reason, and one of a part is a finding.
 pub(super) fn check(
     key: &str,
     entry: &Entry,
@@ -76,16 +76,16 @@ pub(super) fn check(
     }
 }
 
-/// An entry while it is checked.
+/// State of checking an entry.
 struct OneEni<'a> {
     key: &'a str,
     path: String,
     doc: &'a fields::Eni,
     wrong: &'a [Problem],
     context: &'a Context<'a>,
-    /// The reason that the entry is unusable.
+    /// Problems that make the entry unusable.
     fatal: Findings,
-    /// The reason that a part of it is unusable.
+    /// Problems that make a part of it unusable.
     partial: Findings,
 }
 
@@ -210,8 +210,8 @@ impl<'a> OneEni<'a> {
         Some((eni, claims))
     }
 
-    /// The ENI's own address and its subnet. An ENI without either, and without blocks of the kind, is
-    /// one of IPv6 alone.
+    /// The ENI's own address and its subnet. An ENI with neither, and without IPv4 blocks, has IPv6
+    /// alone.
     fn ipv4(&self, findings: &mut Findings) -> Option<(std::net::Ipv4Addr, Ipv4Net)> {
         let doc = self.doc;
         let mut listed = doc.addresses.iter();

@@ -1,4 +1,4 @@
-//! ENIs that pods must not use: the rule that Cilium's agent and operator share.
+//! Exclusion of ENIs from pods, by the rule that Cilium's agent and operator share.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use super::eni::Context;
 use crate::fields::EniSpec;
 use loader::intent::Problem;
 
-/// Reason why the ENI's number excludes it; `None` when it does not.
+/// The reason if the ENI's number excludes it.
 pub(super) fn by_number(number: u32, spec: &EniSpec) -> Option<String> {
     let first = spec.first_interface_index.unwrap_or(0);
     (i64::from(number) < first)
         .then(|| format!("its number {number} is below spec.eni.first-interface-index {first}"))
 }
 
-/// Reason why the ENI's tags exclude it; `None` when they do not.
+/// The reason if the ENI's tags exclude it.
 pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option<String> {
     let excluding = &spec.exclude_interface_tags;
     if excluding.is_empty() || !excluding.iter().all(|(k, v)| tags.get(k) == Some(v)) {
@@ -26,7 +26,8 @@ pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option
     ))
 }
 
-/// Problem that keeps it unknown if pods may use an ENI with these tags: an unreadable rule. An
+/// The unreadable part of the rule, if it leaves open whether pods may use an ENI with these tags.
+/// An
 /// excluded ENI must not be used by mistake.
 pub(super) fn doubt(
     number: u32,

@@ -1,5 +1,5 @@
-//! From the document's texts to checked values. Everything that is wrong is found, not only the
-//! first thing, and costs what it is a part of and nothing else.
+//! Conversion of the document's texts to checked values. All problems are found, not only the first
+//! one. Each affects only the part that it is in.
 
 mod blocks;
 mod claims;
@@ -24,7 +24,7 @@ const KIND: &str = "CiliumNode";
 /// Longest name of a Kubernetes object (RFC 1123 subdomain).
 const NAME_MAX: usize = 253;
 
-/// Checks a document. `wrong` are its fields that are not of their type.
+/// Checks a document. `wrong` are its fields of a wrong type.
 pub(super) fn check(
     doc: &CiliumNode,
     wrong: &[Problem],
@@ -95,7 +95,7 @@ fn check_object(doc: &CiliumNode) -> Result<(), DocumentError> {
     Err(wrong.into())
 }
 
-/// Every entry of the ENIs for itself.
+/// Checks the entries of the ENIs, each separately.
 fn enis(
     doc: &CiliumNode,
     context: &Context<'_>,
@@ -136,7 +136,7 @@ fn check_name(name: &str, findings: &mut Findings) {
 fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
-        // Once, not for every type that is wanted.
+        // The problem is reported once, not for each wanted type.
         if entry.kind.is_empty() && wanted == "InternalIP" {
             findings.refuse(
                 format_args!("spec.addresses[{i}].type"),
@@ -152,9 +152,9 @@ fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings
     addresses
 }
 
-/// Notes entries of the flat pool that are not used: those of no address, and those of one that their
-/// ENI does not have. Spec and status are written one after the other, so this is no error; only the
-/// status counts.
+/// Adds notes for unused entries of the flat pool: those without an address, and those whose ENI
+/// does not have the address. Only the status counts. The spec is written at another time, so this
+/// is no error.
 fn note_pool(spec: &IpamSpec, enis: &[Eni], findings: &mut Findings) {
     let of_v4 = spec.pool.iter().map(|entry| ("pool", entry));
     let of_v6 = spec.ipv6_pool.iter().map(|entry| ("ipv6-pool", entry));

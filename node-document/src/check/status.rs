@@ -27,7 +27,7 @@ pub(super) fn static_address(doc: &CiliumNode, findings: &mut Findings) -> Stati
     StaticAddress::Awaited
 }
 
-/// Repeats what the operator says of demand that it cannot answer.
+/// Adds a note with the operator's error about demand that it cannot meet.
 pub(super) fn note_operator(status: &IpamStatus, findings: &mut Findings) {
     let error = &status.operator_status.error;
     if !error.is_empty() {

@@ -1,4 +1,4 @@
-//! Texts of a document as addresses and CIDRs.
+//! Conversion of a document's texts to addresses and CIDRs.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::problem::Findings;
 
-/// An IPv4 address that a device can have.
+/// Reads an IPv4 address that a device can have.
 pub(super) fn ipv4(findings: &mut Findings, path: impl Display, text: &str) -> Option<Ipv4Addr> {
     match address(text) {
         Some(IpAddr::V4(address)) => Some(address),
@@ -18,7 +18,7 @@ pub(super) fn ipv4(findings: &mut Findings, path: impl Display, text: &str) -> O
     }
 }
 
-/// An address of either family that a device can have.
+/// Reads an address of either family that a device can have.
 pub(super) fn ip(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpAddr> {
     let address = address(text);
     if address.is_none() {
@@ -52,8 +52,8 @@ fn is_assignable(address: IpAddr) -> bool {
     }
 }
 
-/// A CIDR in its canonical form. The cloud gives no other form. Host bits are therefore a mistake
-/// in the document, and the error names the canonical form.
+/// Reads a CIDR in its canonical form. The cloud gives no other form. Host bits are therefore a
+/// mistake in the document, and the error names the canonical form.
 fn cidr(
     findings: &mut Findings,
     path: impl Display,
@@ -76,7 +76,7 @@ fn cidr(
     Some(net)
 }
 
-/// A subnet (AWS, "Subnet CIDR blocks": /16 to /28).
+/// Reads a subnet (AWS, "Subnet CIDR blocks": /16 to /28).
 pub(super) fn subnet(findings: &mut Findings, path: impl Display, text: &str) -> Option<Ipv4Net> {
     let allowed = "an IPv4 CIDR, /16 to /28 (10.0.1.0/24)";
     let net = cidr(findings, path, text, allowed, |net| {
@@ -88,7 +88,7 @@ pub(super) fn subnet(findings: &mut Findings, path: impl Display, text: &str) ->
     }
 }
 
-/// One CIDR of a VPC.
+/// Reads one CIDR of a VPC.
 pub(super) fn vpc(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
     let allowed = "an IPv4 CIDR, /8 to /28 (10.0.0.0/16), or an IPv6 CIDR, /16 to /64";
     cidr(findings, path, text, allowed, |net| match net {
@@ -97,21 +97,21 @@ pub(super) fn vpc(findings: &mut Findings, path: impl Display, text: &str) -> Op
     })
 }
 
-/// A delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv4 /28).
+/// Reads a delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv4 /28).
 pub(super) fn prefix_v4(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
     cidr(findings, path, text, "an IPv4 /28 (10.0.1.16/28)", |net| {
         matches!(net, IpNet::V4(_)) && net.prefix_len() == 28
     })
 }
 
-/// A delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv6 /80).
+/// Reads a delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv6 /80).
 pub(super) fn prefix_v6(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
     cidr(findings, path, text, "an IPv6 /80 (2001:db8::/80)", |net| {
         matches!(net, IpNet::V6(_)) && net.prefix_len() == 80
     })
 }
 
-/// A block of a pool, of either family.
+/// Reads a block of a pool, of either family.
 pub(super) fn block(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
     let allowed = "a CIDR of IPv4 or IPv6 (10.0.1.16/28, 2001:db8::/80)";
     cidr(findings, path, text, allowed, |net| net.prefix_len() > 0)

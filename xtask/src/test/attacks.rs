@@ -1,18 +1,19 @@
-//! `test attacks`: the tests of other suites that attack a node, and what a node does not hold out against.
+//! `test attacks`: the tests of other suites that attack a node, and the attacks it does not
+//! withstand.
 
 use super::results::Results;
 use super::runner::Runner;
 use crate::artifacts::Executable;
 use crate::console;
 
-/// Tests of one test program: package, name of the target, and parts of their names.
+/// Tests of one test program: package, name of the target, and parts of the tests' names.
 struct Tests {
     package: &'static str,
     target: &'static str,
     names: &'static [&'static str],
 }
 
-/// Attacks of a kind.
+/// One kind of attack, with its tests.
 struct Attack {
     name: &'static str,
     tests: &'static [Tests],
@@ -130,7 +131,7 @@ const NOT_HELD: &[(&str, &str)] = &[(
     "the oldest datagrams make room, those of other pods too; each needs its entry for milliseconds",
 )];
 
-/// Runs every attack, and prints how many tests of each were tried and held.
+/// Runs every attack, and prints the number of tests that ran and passed for each.
 pub(super) fn run(runner: &Runner<'_>, executables: &[Executable]) -> Results {
     let mut rows = Vec::new();
     let mut all = Results::default();

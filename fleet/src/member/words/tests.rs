@@ -8,7 +8,7 @@ fn block() -> IpNet {
     BLOCK.parse().unwrap()
 }
 
-/// An object with this word on all addresses of the block but the last, which has another.
+/// An object with the entry `word` for all addresses of the block but the last, which has `last`.
 fn object(word: &str, last: &str) -> Value {
     let addresses = (16..31).map(|n| (format!("10.0.0.{n}"), json!(word)));
     let mut words: Map<String, Value> = addresses.collect();
@@ -41,7 +41,7 @@ fn one_address_that_is_kept_keeps_the_prefix() {
     words.decide((&attached, true), &BTreeSet::new(), &BTreeSet::new());
     assert_eq!(words.changes().len(), 16);
     assert!(words.changes().values().all(Option::is_none));
-    // A call that is under way can still take it.
+    // A call in flight can still unassign the block.
     words.decide((&attached, true), &BTreeSet::new(), &attached);
     assert!(words.changes().is_empty());
 }

@@ -1,4 +1,4 @@
-//! An agent of Cilium 1.19 and operators, interleaved at random: no address of a pod is taken.
+//! An agent of Cilium 1.19 and operators, interleaved at random: no pod's address is released.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
 use super::super::protocol::Random;
 
-/// Plays, and the steps of each.
+/// Number of random plays, and of the steps of each.
 const EXTENT: (u64, u64) = (6, 2_000);
 
-/// The agent. It gives addresses by the object that it has read, and keeps any with an entry in
-/// `release-ips` from pods.
+/// The agent. It allocates addresses by the object that it has read, and withholds those with an
+/// entry in `release-ips`.
 #[derive(Default)]
 struct Agent {
     seen: Value,
@@ -47,8 +47,8 @@ impl Agent {
         }
     }
 
-    /// Answers by the object that it has read. The answers hold for itself at once. Returns the number of
-    /// addresses that it keeps.
+    /// Answers by the object that it has read. Its own allocations follow the answers at once.
+    /// Returns the number of addresses that it refuses to release.
     fn write(&mut self, bed: &mut Bed, is_lost: bool) -> usize {
         let pool = keys(&self.seen["spec"]["ipam"]["pool"]);
         let mut used: Map<String, Value> = Map::new();
@@ -91,7 +91,7 @@ impl Agent {
     }
 }
 
-/// Something goes wrong with the next call or write of the leader.
+/// Injects a fault into the next call or write of the leader.
 fn disturb(bed: &mut Bed, random: &mut Random) {
     let whats = ["UnassignPrivateIpAddresses", "AssignPrivateIpAddresses"];
     let fault = Fault::ALL[usize::try_from(random.below(4)).unwrap()];
@@ -103,7 +103,8 @@ fn disturb(bed: &mut Bed, random: &mut Random) {
     });
 }
 
-/// Plays. Returns the calls that took blocks, and the addresses that the agent kept.
+/// Runs one play. Returns the number of calls that unassigned blocks, and that of addresses that
+/// the agent refused to release.
 fn play(seed: u64, steps: u64) -> (usize, usize) {
     let settings = Settings {
         release: ReleaseMode::On,

@@ -1,4 +1,4 @@
-//! The maps of flows: translated ones, those from outside, those of the stack, their groups and the
+//! The maps of flows: translated flows, inbound flows, flows of the stack, their groups and the
 //! flow cache.
 
 pub(in crate::bpf) mod cache;
