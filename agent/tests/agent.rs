@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// For what takes milliseconds, on a machine that is busy with other things.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// The promise: what somebody else removes is back within this.
+/// Maximum time until an object that another program removed is back.
 const HEALING: Duration = Duration::from_secs(1);
 
 const DOCUMENT: &str = r#"
@@ -357,7 +357,7 @@ fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
     assert_eq!(lab.kernel(), whole);
     assert!(lab.pings("node", "10.0.1.20"));
 
-    // The same at a start: what an earlier agent set up is left as it is. Nobody reads the log.
+    // A restarted agent leaves the objects of the earlier one unchanged. Its log is not read.
     lab.stop("TERM");
     let line = lab.towpath("run");
     let mut words = line.split_whitespace();

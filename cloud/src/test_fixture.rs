@@ -15,7 +15,7 @@ pub(crate) fn epoch() -> Timestamp {
     Timestamp::from_second(1_769_860_800).unwrap()
 }
 
-/// An ENI that nothing holds and nobody owns.
+/// An ENI without an attachment and without an owner.
 pub(crate) fn eni(id: &str) -> Eni {
     Eni {
         id: id.into(),

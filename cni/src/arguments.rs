@@ -37,7 +37,7 @@ impl Arguments {
                 "K8S_POD_NAMESPACE" => arguments.pod.namespace = given,
                 "K8S_POD_NAME" => arguments.pod.name = given,
                 "K8S_POD_UID" => arguments.pod.uid = given,
-                // The same as CNI_CONTAINERID.
+                // Its value equals CNI_CONTAINERID.
                 "K8S_POD_INFRA_CONTAINER_ID" => {}
                 "TOWPATH_POOL" => arguments.pool = given,
                 "IP" => {

@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
         }
         _ => {}
     }
-    // What is known of it so far decides how a failure looks.
+    // The version that is known by then decides the format of an error.
     let mut version = SpecVersion::NEWEST;
     let outcome = run(role, &mut version).and_then(|printed| match printed {
         Some(value) => print(&value),

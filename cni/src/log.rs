@@ -17,7 +17,7 @@ pub(crate) fn note(file: &Path, call: &str, outcome: &str, took: Duration) {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    // What an argument holds must not look like a line of its own.
+    // A newline in an argument must not look like a second line.
     let outcome: String = outcome
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

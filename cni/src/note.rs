@@ -33,10 +33,11 @@ impl Note {
         }
     }
 
-    /// Leaves it. It appears as a whole, and needs no sync: it is worth nothing after a crash.
+    /// Writes the note atomically. It needs no sync, since it is invalid after a crash of the
+    /// machine.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the note cannot be written.
     pub(crate) fn leave(&self) -> io::Result<()> {
         let boot = fs::read(BOOT_ID)?;
         fs::create_dir_all(&self.folder)?;

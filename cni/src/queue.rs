@@ -150,7 +150,7 @@ impl Queue {
                 Err(error) => log::warn(&format!("{} stays: {error}", path.display())),
             }
         }
-        // What comes back after a crash is carried out once more.
+        // An entry that reappears after a crash is carried out once more.
         self.sync().ok();
         if is_own_there() {
             let message = "a queued DEL of this container was carried out and cannot be removed";

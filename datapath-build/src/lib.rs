@@ -172,7 +172,7 @@ fn cargo(subcommand: &str, target_arch: &str, target: &str, target_dir: &Path) -
     command
 }
 
-/// Runs a cargo command and says what to do when it fails.
+/// Runs a cargo command; the error of a failure names the remedy.
 fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| {
         format!("cannot run {command:?}; `cargo xtask setup` installs what is missing")

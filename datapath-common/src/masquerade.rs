@@ -187,7 +187,7 @@ pub const fn decide(question: &Question) -> Decision {
         Ruling::Drop(reason) => Decision::Drop(reason),
         Ruling::Translated(exit) => match question.opening {
             Opening::Opens => Decision::Translate(exit),
-            // What came with such an address came by no way that an answer could take.
+            // An incoming packet to such an address came by a path that no answer could take.
             Opening::Accepts | Opening::Refuses if question.pool.is_always() => {
                 Decision::Drop(DropReason::NoFlow)
             }

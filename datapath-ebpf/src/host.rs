@@ -104,7 +104,8 @@ fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Ver
         None if !matches!(ports.opening, Opening::Opens) => return Ok(Verdict::FromHost),
         None => match nat::open(work, packet, ip.source) {
             Ok(mapping) => mapping,
-            // No room to claim the port, but nobody has it: the host loses nothing to pods.
+            // There is no room to claim the port, but no flow has it. So the host loses no answers
+            // to pods.
             Err(_full) if nat::is_own_port_free() => return Ok(Verdict::FromHost),
             Err(reason) => return Err(reason),
         },

@@ -38,8 +38,8 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     let Ok(ip) = version.parse(packet) else {
         return Ok(Verdict::ToPod);
     };
-    // What the host itself says to a pod needs no note: answers to its addresses take the stack in
-    // any case, and to link-local ones.
+    // Packets of the host itself need no flow mark: answers to the host's and to link-local
+    // addresses take the stack in any case.
     if is_hosts(packet) && (ip.source.is_v6_link_local() || is_of_host(ip)) {
         return Ok(Verdict::FromHost);
     }

@@ -53,15 +53,15 @@ extern "C" fn from_stack(skb: *mut __sk_buff, version: u32) -> u32 {
 /// Finds out whose packet it is; what is none of a pod's goes on.
 #[inline(always)]
 fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
-    // What the host makes up is its own business.
+    // A packet that cannot be parsed is left to the host.
     let Ok(ip) = version.parse(packet) else {
         return Ok(Step::Done(Verdict::FromHost));
     };
     if ip.destination.is_multicast_or_broadcast() {
         return Ok(Step::Done(Verdict::FromHost));
     }
-    // What no device received is the host's own, and pays for no look-up unless its port is in
-    // our range. A fragment that the stack makes of an IPv6 packet has lost its device, but not
+    // A packet without an ingress device is the host's own. It costs no look-up unless its port is
+    // in our range. A fragment that the stack makes of an IPv6 packet has lost its device, but not
     // its mark (`ip6_copy_metadata` in `net/ipv6/ip6_output.c`).
     if packet.ingress_ifindex() == 0 && !packet.is_marked() {
         return Ok(Step::Host);

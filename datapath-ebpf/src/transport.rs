@@ -179,7 +179,7 @@ fn header<T: zerocopy::FromBytes>(
     ip: &Ip,
     length: usize,
 ) -> Result<T, DropReason> {
-    // What lies behind the IP packet is padding of the frame.
+    // Bytes after the IP packet are padding of the frame.
     if ip.transport + length > IP_OFFSET + ip.length && !fault::has(Fault::Padding) {
         return Err(DropReason::Truncated);
     }

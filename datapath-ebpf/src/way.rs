@@ -77,7 +77,7 @@ fn decide(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => match transport::read_here(packet, ip) {
             Ok(Transport::Ports(ports)) => ports,
-            // What has no ports service NAT does not translate.
+            // Service NAT does not translate packets without ports.
             other => {
                 fragment::note_portless(ip)?;
                 let is_error = matches!(other, Ok(Transport::Error));

@@ -76,7 +76,7 @@ impl ReadError {
     fn new(track: Track, message: &str) -> Self {
         let path = track.path().to_string();
         let message = without_path(message, &path).to_owned();
-        // What could not be reached ends in "?", and the whole is ".".
+        // An unknown part of the path is "?" at its end, and the whole document is ".".
         let known = path.strip_suffix(".?").unwrap_or(&path);
         let path = match known {
             "." | "?" => "document",

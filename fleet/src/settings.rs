@@ -18,7 +18,7 @@ pub struct Settings {
     pub eni_tags: Tags,
     /// ENIs get prefixes where the instance can have them and its node does not refuse them.
     pub prefixes: bool,
-    /// The fate of blocks that nobody needs, and of ENIs without a block.
+    /// Policy for unneeded blocks, and for ENIs without a block.
     pub release: ReleaseMode,
     /// Waiting pods add to a node's demand.
     pub surge: bool,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub removal: Option<Duration>,
 }
 
-/// The fate of blocks that nobody needs, and of ENIs without a block.
+/// Policy for unneeded blocks, and for ENIs without a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseMode {
     /// They stay.

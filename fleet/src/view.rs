@@ -112,7 +112,7 @@ pub struct Allowance {
     pub throttled: u64,
     /// Calls that wait.
     pub waiting: usize,
-    /// The reason that nobody makes this call for now.
+    /// The reason for which the call is paused.
     pub pause: Option<String>,
 }
 

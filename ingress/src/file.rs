@@ -28,11 +28,13 @@ impl RecordFile {
         }
     }
 
-    /// Reads the record; an empty one where there is none. What cannot be read of it is left out, and the
-    /// whole of it is set aside, for whoever looks into it: its new path and the reason come second.
+    /// Reads the record; an empty one without a file.
+    ///
+    /// Unreadable parts are left out, and the whole file is set aside for inspection. The second
+    /// value is its new path with the reason.
     ///
     /// # Errors
-    /// When the file cannot be opened or copied.
+    /// If the file cannot be opened or copied.
     pub(crate) fn read(&self) -> io::Result<(Record, Option<String>)> {
         let path = self.folder.join(NAME);
         let text = match fs::read(&path) {

@@ -1,4 +1,4 @@
-//! Takes the steps: the plugin's calls, the record on disk, and whoever uses the addresses.
+//! Execution of the steps: calls of the plugin, writes of the record, and updates of the user.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,9 +15,9 @@ use crate::plugin::{CallError, call};
 use crate::record::{Entry, Memory, Record, State, Step, next};
 use crate::request::Request;
 
-/// Whoever uses the addresses.
+/// The user of the addresses.
 pub trait User {
-    /// Uses them from now on, and no others. Repeated, it changes nothing.
+    /// Uses exactly these addresses from now on. Idempotent.
     fn take(
         &self,
         owner: &Owner,
@@ -44,11 +44,11 @@ pub enum Moment {
     Asked,
     /// ADD is done, and only memory knows.
     Added,
-    /// The addresses are on disk, and nobody uses them.
+    /// The addresses are on disk and not in use.
     Given,
     /// They are in use.
     Taken,
-    /// Nobody uses them any more, and the disk does not know.
+    /// They are not in use any more, and the record still has them as used.
     Left,
     /// DEL is owed by the record, and not sent.
     Leaving,
@@ -218,7 +218,7 @@ impl Keeper {
                 let answer = Answer::parse(&printed);
                 answer.map_err(|reason| format!("{} ADD failed: {reason}", wanted.plugin.display()))
             });
-        // What failed is asked for still, which is what has DEL follow.
+        // After a failure the record keeps the request, so that DEL follows.
         let Answer { addresses, result } = answer?;
         let place = self.record.entries.len().saturating_sub(1);
         self.record.set(place, State::Given { addresses, result });
@@ -256,7 +256,7 @@ impl Keeper {
                 self.leave(place, request, user).await?;
                 Err(error.to_string())
             }
-            // Whoever cannot be asked has not said that the addresses are gone.
+            // A plugin that cannot be called has not reported the addresses as gone.
             Err(error @ CallError::Broken { .. }) => Err(error.to_string()),
             Ok(_) | Err(_) => {
                 self.memory.checked = Some(request.clone());

@@ -72,7 +72,7 @@ pub(crate) async fn call(
     let plugin = request.plugin.display().to_string();
     let (request, stdin) = (request.clone(), stdin.to_owned());
     let (done, ended) = oneshot::channel();
-    // Nobody waits for this thread when the process ends, and the plugin ends with it.
+    // The process does not wait for this thread when it ends, and the plugin ends with it.
     thread::spawn(move || done.send(run(&request, command, &stdin, longest)));
     let ended = ended.await.map_err(|error| error.to_string()).flatten();
     let (status, stdout) = match ended {

@@ -126,7 +126,7 @@ pub(crate) fn next(
 /// The step that is left before given addresses are in use.
 fn use_of(record: &Record, place: usize, memory: &Memory) -> Option<Step> {
     let request = &record.entries.get(place)?.request;
-    // What an earlier process used is used on until CHECK says otherwise.
+    // Addresses of an earlier process stay in use until CHECK fails.
     if memory.taken.as_ref() != Some(request) {
         return Some(Step::Take(place));
     }

@@ -20,13 +20,13 @@ pub struct Announcement {
     pub pre_allocate: Option<u32>,
     /// The blocks that the node has claimed, as the document says.
     pub claimed: BTreeSet<IpNet>,
-    /// Whoever takes back blocks that are not claimed does so by the document's version alone, so that
+    /// True if the operator takes back unclaimed blocks only for the document's current version. So
     /// a block can be claimed again at any time.
     pub is_versioned: bool,
     /// Addresses that are never given, such as the node's own.
     pub excluded: BTreeSet<IpNet>,
-    /// Pools that no ENI backs, each with a family that is not masqueraded: whatever the node has of
-    /// them is left out, for nobody outside of it knows such addresses.
+    /// Pools that no ENI backs, each with a family that is not masqueraded. The node's blocks of
+    /// them are left out, because their addresses are not routed outside of the node.
     pub not_masqueraded: BTreeSet<(String, Family)>,
     /// Pools that nothing backs, beside others that devices back. What the node wants of them is rounded
     /// up, whatever the settings say of the others, and what it does not need it gives back.
@@ -141,8 +141,8 @@ pub struct Changes {
     pub appeared: Vec<IpNet>,
     /// Blocks that the node has no more.
     pub went: Vec<IpNet>,
-    /// Leases that have lost their block by this, or, after a start, have none: their owners still
-    /// have the addresses, which nobody delivers any more.
+    /// Leases that lost their block by this, or have none after a start. Their owners still have
+    /// the addresses, to which no packets are delivered any more.
     pub orphaned: Vec<Lease>,
     /// Contradictions.
     pub problems: Vec<Problem>,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Counts {
     /// All addresses: at most [`WINDOW`](crate::WINDOW) of a block.
     pub total: u64,
-    /// Addresses that nobody has. They are given out only while their block serves.
+    /// Free addresses. They are allocated only while their block is usable.
     pub free: u64,
     /// Leases whose owner lives.
     pub claimed: u64,
@@ -19,15 +19,15 @@ pub struct Counts {
     pub unclaimed: u64,
     /// Addresses that were released and are not given again yet.
     pub cooling: u64,
-    /// Addresses that are never given: first and last ones where the pool's rules say so, and those
-    /// that the caller excludes. Of a block that is gone, every address that nobody has.
+    /// Addresses that are never allocated: first and last ones by the pool's rules, and those that
+    /// the caller excludes. In a block that is gone, all free addresses.
     pub excluded: u64,
     /// Addresses of the block in use beyond its window: adopted, not given. Not part of the total.
     pub outside: u64,
 }
 
 impl Counts {
-    /// Addresses that somebody has or had until a moment ago.
+    /// Number of addresses that have an owner or cool down.
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.claimed + self.unclaimed + self.cooling

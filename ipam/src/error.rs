@@ -93,7 +93,7 @@ pub enum AllocateError {
         /// Why.
         why: Barred,
     },
-    /// Somebody has the address.
+    /// Another owner has the address.
     #[error("address {address} is in use by {owner}")]
     InUse {
         /// The address.

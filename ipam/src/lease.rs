@@ -1,4 +1,4 @@
-//! Addresses that somebody has, or had.
+//! Leases, and addresses that cool down.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Family, Owner, Time};
 
-/// One address in somebody's hands.
+/// An address with its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Lease {

@@ -1,16 +1,16 @@
 //! Address management as values: blocks, pools, leases, cooldown, demand. No I/O, no clock, no
 //! Kubernetes types.
 //!
-//! * [`Allocator`] gives addresses to owners. It is told what the node has
-//!   ([`Allocator::observe`]), what is ready ([`Allocator::set_ready`]) and what time it is; it
-//!   answers requests, and says what the node wants and what it can spare.
-//! * [`Manager`] is an allocator for one [`Kind`] of resource: where blocks are read and demand is
-//!   written, and what an answer carries beside the address. [`node::PodsOnEnis`] is the kind of
-//!   pods, and [`AgentAddresses`] the kind of the agent's own addresses.
+//! * [`Allocator`] allocates addresses to owners. Its inputs are the node's blocks
+//!   ([`Allocator::observe`]), the ready ENIs ([`Allocator::set_ready`]) and the time. It answers
+//!   requests, and computes the node's demand and its surplus.
+//! * [`Manager`] is an allocator for one [`Kind`] of resource. The kind reads blocks, writes
+//!   demand, and adds details to an allocated address. [`node::PodsOnEnis`] is the kind of pods,
+//!   and [`AgentAddresses`] the kind of the agent's own addresses.
 //! * [`cluster`] is the other side of plain pools: blocks for the nodes of a whole cluster.
 //!
-//! Invariants: never two owners of one address, an address that nobody has and nobody gets, an
-//! address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
+//! Invariants: no address has two owners, no address leaks, and no address is allocated before the
+//! start is over. `docs/guide/ipam.md` describes the behaviour for users.
 
 mod agent;
 mod allocator;

@@ -100,8 +100,8 @@ impl<K: Kind> Manager<K> {
         (manager, restored)
     }
 
-    /// Takes note of a document. One that cannot be read, or that somebody deleted, is not given
-    /// here: the last good one stays in force.
+    /// Updates the allocator from a document. An unreadable or deleted document is not passed here:
+    /// the last good one stays in force.
     pub fn observe(&mut self, document: K::Document) -> Changes {
         let announcement = self.kind.read(&document);
         self.document = Some(document);

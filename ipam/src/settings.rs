@@ -19,8 +19,9 @@ pub(crate) const REST: Duration = Duration::from_secs(130);
 pub struct Settings {
     /// The families that addresses are given of.
     pub families: BTreeSet<Family>,
-    /// The families that are on: addresses of these are kept in store also where the node has none.
-    /// Of others some are kept where the node has blocks, or somebody has one or waits for one.
+    /// The enabled families, of which addresses are pre-allocated even if the node has none. Of the
+    /// other families, some are pre-allocated if the node has blocks, or if an owner has or awaits
+    /// an address.
     pub in_store: BTreeSet<Family>,
     /// The pool that is meant when none is named.
     pub default_pool: String,

@@ -68,7 +68,7 @@ fn runs_pods(containerd: Containerd, plugins: Plugins) {
     assert!(bed.cri.known_pods().unwrap().is_empty());
     let links = fabric.node.ip_json("link show").unwrap().to_string();
     assert!(links.contains("cni0") && !links.contains("veth"), "{links}");
-    // What follows ends with pods still running: they go with the fabric.
+    // This run ends with pods still running, which are removed with the fabric.
     bed.cri.run_pod(&PodRequest::new("left")).unwrap();
     drop(bed);
     ends_without_leftovers(fabric);

@@ -41,7 +41,7 @@ fn documents_of_both_generations_come_back_as_they_were_written() {
     let admin = server.admin();
     for (what, text) in DOCUMENTS {
         let mut written: Value = serde_yaml_ng::from_str(text).unwrap();
-        // What Cilium has beside, and our schema does not name.
+        // Further fields of Cilium that our schema does not name.
         written["spec"]["encryption"] = json!({"key": 3});
         written["spec"]["azure"] = json!({"interface-name": "eth1"});
         written["spec"]["ipam"]["of-a-later-release"] = json!({"a": [1, 2]});

@@ -234,7 +234,7 @@ pub(crate) fn attachment(
 ) -> Result<Attachment, ApiError> {
     let id = endpoint.id();
     let addresses = endpoint.addresses.iter().map(|address| {
-        // What was given stays given, also when the ENI was excluded since.
+        // An allocated address stays valid even if its ENI has been excluded since.
         let eni = intent.node.enis.values().find(|eni| eni.owns(*address));
         let is_plain = eni.is_none() && intent.plain_pool_of(*address).is_some();
         if eni.is_none() && !is_plain {

@@ -78,7 +78,7 @@ impl Pending {
                 .with_context(|| format!("read {}", self.folder.display()))?
                 .path();
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            // What begins with a dot is still being written.
+            // A file whose name begins with a dot is still being written.
             if name.starts_with('.') || path.extension() != Some(OsStr::new("json")) {
                 continue;
             }

@@ -70,7 +70,7 @@ pub(crate) struct Actor<K> {
     pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
     /// True if endpoints were looked for whose records are lost.
     pub(crate) has_orphans: bool,
-    /// Why a record that somebody removed could not be written again.
+    /// Reason for which a removed record could not be rewritten.
     pub(crate) unsaved: Option<String>,
     pub(crate) pass: Pass,
     /// True if endpoints were added or deleted since that pass.
@@ -182,7 +182,7 @@ impl<K: Host> Actor<K> {
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
                 () = self.files.changed() => self.take_policy(),
-                // Nobody asks where there is no cluster.
+                // Without a cluster there are no requests.
                 Some(ask) = outlooks.recv() => self.answer_outlook(ask),
                 change = next(&mut events) => match change {
                     Some(change) => self.pacer.event(Timer::now(), change),
@@ -237,7 +237,8 @@ impl<K: Host> Actor<K> {
         self.take_node();
     }
 
-    /// Says what the node wants and keeps, if this is the document that is asked about.
+    /// Answers with the node's demand and kept blocks, if the request is about the current
+    /// document.
     fn answer_outlook(&mut self, ask: AskOutlook) {
         let AskOutlook { generation, reply } = ask;
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
@@ -247,7 +248,7 @@ impl<K: Host> Actor<K> {
         } else {
             None
         };
-        // Who asked may have gone.
+        // The caller may have gone.
         reply.send(outlook).ok();
     }
 
@@ -273,7 +274,7 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Looks at the kernel where nobody has.
+    /// Observes the kernel unless that has been done.
     async fn look_once(&mut self) {
         if self.reconciler.kernel().facts().is_none()
             && let Err(error) = self.reconciler.kernel_mut().observe().await

@@ -227,7 +227,7 @@ fn kept(metadata: ObjectMeta) -> Metadata {
 }
 
 fn known(all: &Known, key: &Key) -> Option<Metadata> {
-    // Who panicked with the lock has not left anything half done.
+    // A thread that panicked with the lock has left no partial change.
     let all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.get(key).cloned()
 }
@@ -423,7 +423,7 @@ mod tests {
             let told = all.of(&other).await.unwrap_err().to_string();
             assert!(told.contains("does not answer"), "{told}");
         }
-        // What is followed counts more.
+        // Watched metadata take precedence.
         let newer = Metadata {
             labels: [("a".to_owned(), "b".to_owned())].into(),
             ..one("shop", "web")

@@ -52,7 +52,7 @@ pub(super) fn follow(
 }
 
 fn locked(task: &Mutex<Task>) -> MutexGuard<'_, Task> {
-    // Who panicked with the lock has left nothing half done.
+    // A thread that panicked with the lock has left no partial change.
     task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

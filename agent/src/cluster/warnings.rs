@@ -42,7 +42,7 @@ impl Remarks {
 
     /// All of it.
     pub(crate) fn all(&self) -> Vec<String> {
-        // Who panicked with the lock has left nothing half done.
+        // A thread that panicked with the lock has left no partial change.
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().flatten().cloned().collect()
     }

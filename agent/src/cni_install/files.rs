@@ -39,7 +39,7 @@ impl Folder {
     /// Content and permissions of a regular file; `None` where there is none.
     pub(super) fn read(&self, name: &str) -> Result<Option<(Vec<u8>, u32)>> {
         let path = self.path.join(name);
-        // What a link leads to is not ours.
+        // The target of a symbolic link is not ours.
         let meta = path.symlink_metadata();
         let Some(meta) = meta.ok().filter(fs::Metadata::is_file) else {
             return Ok(None);

@@ -226,7 +226,7 @@ impl Config {
             path: match (self.datapath.path, self.service_nat()) {
                 (PathMode::Stack, _any) => DatapathMode::Stack,
                 (PathMode::Direct, ServiceNat::On) => DatapathMode::ServiceNat,
-                // What is looked for, the agent looks for.
+                // With `auto` the agent itself detects service NAT.
                 (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => DatapathMode::Direct,
             },
             stack: DEFAULT_STACK,

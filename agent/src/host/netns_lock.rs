@@ -122,7 +122,7 @@ fn tell(listener: &Arc<UnixListener>, about: &str) -> io::Result<JoinHandle<()>>
     let work = move || {
         loop {
             match listener.accept() {
-                // Who went away needs no answer.
+                // A caller that has gone needs no answer.
                 Ok((mut stream, _)) => drop(stream.write_all(about.as_bytes())),
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
                 Err(_out_of_descriptors) => thread::sleep(ANSWER),

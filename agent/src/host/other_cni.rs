@@ -55,7 +55,7 @@ struct Seen<'a> {
 /// When the setting refuses them, and no pod of ours runs here.
 pub(crate) async fn check(netlink: &mut Netlink, config: &Config) -> Result<Option<String>> {
     let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-    // What cannot be read shows nothing.
+    // A file that cannot be read counts as empty.
     let [unix, tcp, tcp6] = ["unix", "tcp", "tcp6"].map(|name| read(name).unwrap_or_default());
     let links = netlink.links().await?;
     let rules = netlink.others(&BTreeSet::new()).await?.leftovers;

@@ -171,7 +171,7 @@ impl TranslationPorts {
         let (ports, known) = (ports(slices), ports(cover(self.earlier.list())));
         let (done, renewed) = mpsc::channel();
         nat.look(Box::new(move |tables| {
-            // Who asked may have given up.
+            // The caller may have given up.
             done.send(nat::renew(tables, ports, known)).ok();
         }));
         let renewed = renewed.recv_timeout(BUSY);

@@ -58,7 +58,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        // What could not be reached ends in "?", and the whole is ".".
+        // An unknown part of the path is "?" at its end, and the whole document is ".".
         let path = path.trim_end_matches(['?', '.']);
         let error = ApiError::new(ErrorCode::InvalidBody, error.inner().to_string());
         if path.is_empty() {

@@ -100,7 +100,7 @@ impl Store {
                             aside = %aside.display(),
                             "an endpoint's record cannot be read and is set aside: {error:#}"
                         );
-                        // What cannot be set aside now is with the next start.
+                        // A record that cannot be set aside now is set aside by the next start.
                         let is_aside = fs::rename(&path, &aside).is_ok();
                         stored
                             .corrupt
@@ -259,7 +259,7 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         constants::MTU_MIN,
         constants::MTU_MAX
     );
-    // The same checks as when it came in.
+    // The record gets the same checks as the original request.
     let EndpointRequest {
         owner,
         netns,

@@ -65,7 +65,7 @@ fn the_client_and_the_server_understand_each_other() {
         }
         client.delete_endpoint(&request.owner).await.unwrap();
         assert_eq!(fake.deleted.recv_timeout(DEADLINE).unwrap(), request.owner);
-        // What does not fit a path arrives as it is, and is refused by name.
+        // A value that does not fit into a path arrives unchanged, and the error names it.
         request.owner.container_id = "a/b".into();
         match client.delete_endpoint(&request.owner).await {
             Err(ClientError::Refused(error)) => {
@@ -382,7 +382,7 @@ const UNFINISHED: [&[u8]; 4] = [
     b"PUT /v1/endpoints HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\n{\"owner\"",
 ];
 
-/// Callers who open connections and send nothing, or a part of a request, hold up nobody.
+/// Callers that open connections and send nothing, or a part of a request, delay no other caller.
 #[test]
 fn idle_callers_do_not_keep_others_out() {
     let fake = Fake::start(ServerLimits::default());

@@ -404,7 +404,7 @@ fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
     let _asked = node.agent(2, "not-ready");
     soon("the list comes", || node.conflist().exists());
     keeper.stop();
-    // What is installed stays, and so it does where the next one finds no agent.
+    // Installed files stay, also if the next process finds no agent.
     let before = node.inode("conf/10-towpath.conflist");
     fs::remove_file(node.path("agent.sock")).unwrap();
     let keeper = Keeper::start(&node, &[]);

@@ -246,7 +246,7 @@ fn an_eni_s_own_fields() {
     }
 }
 
-/// A value that costs the secondary ENI its readiness, and nobody else anything.
+/// A value that makes the secondary ENI not ready, and affects no other ENI.
 fn unusable(field: &str, value: Value, allowed: &str) {
     let untouched = parse(&secondary().to_string()).expect("good");
     let pointer = format!("{ENI}/{field}");
@@ -385,7 +385,7 @@ fn addresses_and_prefixes() {
             assert_eq!(reason(&node, PREFIX_ENI_ID), node.refused[0].to_string());
             continue;
         }
-        // What is refused is not given, and that is all.
+        // Refused addresses are not allocated. Nothing else changes.
         let blocks = &node.enis[&EniNumber(1)].blocks;
         assert!(
             blocks.is_subset(&untouched.enis[&EniNumber(1)].blocks) || field == "prefixes/0",

@@ -240,7 +240,7 @@ async fn what_says_the_same_is_not_published_again() {
     fs::write(&path, SECONDARY_YAML).unwrap();
     let mut followed = Followed::new(&path);
     followed.source.mark_unchanged();
-    // The same text, then the same document in other words, then something new: one change.
+    // The unchanged text, an equal document in another notation, then a new document: one change.
     rename_into(&path, SECONDARY_YAML);
     let quiet = timeout(Duration::from_millis(300), followed.source.changed());
     assert!(quiet.await.is_err(), "the same text was published");

@@ -90,7 +90,7 @@ impl Image<'_> {
         let mut entry = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
         entry["annotations"] = json!({
             "io.containerd.image.name": self.name,
-            // What podman takes for the name.
+            // Annotation that podman reads the name from.
             "org.opencontainers.image.ref.name": self.name,
         });
         let index = json!({"schemaVersion": 2, "manifests": [entry]});

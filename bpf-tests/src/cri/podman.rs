@@ -53,7 +53,7 @@ impl<'a> Podman<'a> {
             .collect();
         let conmon = podman.root.join("usr/bin/conmon");
         let runc = runtimes::runc()?.join("runc");
-        // What JSON writes as a string or a list of them, TOML reads as one.
+        // JSON's notation of strings and of lists of strings is valid TOML.
         let config = format!(
             "[containers]\n\
              default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\

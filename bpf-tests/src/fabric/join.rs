@@ -46,8 +46,8 @@ pub(super) fn make_node(record: &Record) -> Result<Netns> {
         // A distribution's default that breaks secondary ENIs: the agent has to cope.
         ("ipv4/conf/default/rp_filter", "1"),
         ("ipv6/conf/default/accept_dad", "0"),
-        // The kernel answers a pod with six ICMP errors at once, and from then on with one a second.
-        // How many a test makes within a second depends on the machine.
+        // The kernel sends a pod six ICMP errors at once, and then one a second. The number that a
+        // test causes within a second depends on the machine.
         ("ipv4/icmp_ratelimit", "0"),
         ("ipv6/icmp/ratelimit", "0"),
     ])?;

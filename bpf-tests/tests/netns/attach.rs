@@ -90,7 +90,7 @@ fn an_eni_that_goes_takes_nothing_with_it_and_comes_back_with_another_index() {
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     fabric.detach(1).unwrap();
     wait_for_eni(&fabric, 1, "not-ready");
-    // What does not need the ENI goes on.
+    // Traffic that does not need the ENI goes on.
     carry_all(&fabric, End::Pod(&other), PEER, &[0]);
     carry_all(&fabric, PEER, End::Pod(&other), &[0]);
     carry_all(&fabric, End::Pod(&pod), End::Pod(&other), &[]);
@@ -149,7 +149,7 @@ fn an_eni_that_leaves_the_document_is_withdrawn() {
 #[test]
 fn a_second_default_route_changes_nothing_for_pods() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();
-    // What systemd-networkd does with a secondary ENI: an address and a default route of the same
+    // systemd-networkd configures a secondary ENI with an address and a default route of the same
     // metric.
     fabric
         .node

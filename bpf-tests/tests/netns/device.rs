@@ -27,7 +27,7 @@ fn repairs(fabric: &Fabric) -> u64 {
 fn a_host_side_device_that_is_set_down_stays_and_so_do_its_pods_connections() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let pod = fabric.add_pod(1, 0).unwrap();
-    // What a chained plugin would add.
+    // A chained plugin would add this route.
     pod.netns.ip("route add 192.0.2.0/24 dev eth0").unwrap();
     let interfaces = || {
         let host = ifindex(&fabric.node, &pod.host_device());

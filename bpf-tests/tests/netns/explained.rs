@@ -50,7 +50,7 @@ fn an_eni_without_a_device_is_explained() {
             assert_eq!(said["why"], "eni-not-ready", "{said}");
             lost(&fabric, from, to, "from_endpoint", "eni-not-ready");
         }
-        // What stays on the node does not need it.
+        // Traffic within the node does not need the ENI.
         let other = other.at(family);
         let said = explain(&fabric, "icmp", &own, &other.address.to_string());
         assert_eq!(said["verdict"], "delivered", "{said}");

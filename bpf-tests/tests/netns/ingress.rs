@@ -160,7 +160,7 @@ fn a_listener_on_the_hosts_address_is_reached_from_everywhere() {
             .unwrap();
         assert!(status >= 400, "{answer}");
     }
-    // What the host opens by itself has the address that it had before.
+    // Connections that the host opens keep their source address.
     for family in Family::ALL {
         let server = Echo::telling(fabric.peer(family), 0).unwrap();
         let own = own[&family];

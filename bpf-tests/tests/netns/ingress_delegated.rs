@@ -325,7 +325,7 @@ fn host_local_serves_every_version_and_cleanup_gives_back() {
     within(SOON, "nothing is reserved", || {
         check(reserved().is_empty(), || format!("{:?}", reserved()))
     });
-    // A range whose only address somebody has, until that is given back.
+    // A range whose only address is taken, until that is released.
     let only = bed.address(Family::V4, 3);
     let taken = data.join("pods").join(only.to_string());
     fs::write(&taken, "a-pod\r\neth0").unwrap();

@@ -61,7 +61,7 @@ fn inputs_are_told_with_their_source() {
             assert!(!of["why"].as_str().unwrap().is_empty(), "{row}");
         }
     }
-    // The same for people.
+    // The human-readable output has the same facts.
     let output = fabric.agent.cli(&fabric.node, &["masq"]).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for told in [

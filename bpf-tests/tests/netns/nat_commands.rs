@@ -447,7 +447,7 @@ fn explain_knows_the_flows_that_there_are() {
         let (address, port) = (text_of(session.seen().ip()), json!(session.seen().port()));
         assert_eq!(told, (&json!("translated"), &address, &port, &json!(1)));
         session.exchange().unwrap();
-        // The same ports by another protocol are another flow.
+        // With another protocol the same ports are another flow.
         assert_eq!(asked(own, server.address(), "udp")["port"], Value::Null);
 
         let service = Echo::telling(from, 0).unwrap();

@@ -29,7 +29,7 @@ fn the_node_reaches_the_world_and_is_seen() {
             let asker = Asker::open(node, 41_001, server.address()).unwrap();
             assert_eq!(asker.ask(3000).unwrap(), (node.address, 41_001).into());
         }
-        // Who answers for the metadata service is not further away than it is.
+        // The answering host is at the distance of the metadata service.
         let near = world.at(Site::Metadata, family).address;
         let said = ping(node, near, &[]).unwrap();
         assert!(

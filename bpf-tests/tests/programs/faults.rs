@@ -1,5 +1,5 @@
-//! The fuzz run is worth something only if it finds what is wrong: faults put into the programs on
-//! purpose, one at a time.
+//! Check of the fuzz run itself: it must find faults that are injected into the programs, one at a
+//! time.
 
 use std::thread;
 

@@ -98,7 +98,7 @@ fn a_connection_that_the_host_has_just_closed_holds_its_port() {
         let mut client = connected(remote, SocketAddr::new(address, 50_003));
         let client_port = client.local_addr().unwrap().port();
         let (accepted, _) = listener.accept().unwrap();
-        // Who closes first waits.
+        // The end that closes first keeps its port in TIME_WAIT.
         drop((accepted, listener));
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
         drop(client);

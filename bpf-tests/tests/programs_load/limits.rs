@@ -86,7 +86,7 @@ fn a_full_map_refuses_new_flows_and_keeps_the_old_ones() {
             assert_eq!(driver.must_send(*tuple, Kind::Ack), *port, "{tuple:?}");
         }
         node.check();
-        // What ends makes room at once.
+        // Flows that end make room at once.
         let ended: Vec<_> = idle
             .iter()
             .map(|(tuple, port)| node.key(*tuple, *port, Kind::Syn.protocol(family)))

@@ -73,8 +73,8 @@ fn flows_go_with_their_endpoint_and_no_other() {
         let driver = node.driver;
         let mut kept = Vec::new();
         for number in 0..500 {
-            // The same port towards the same remote: each pod has flows at their first candidate
-            // and others.
+            // Both pods use the same port towards the same remote. So each has flows at their first
+            // candidate port, and others.
             let (first, second) = (number % 2, (number + 1) % 2);
             for pod in [first, second].map(|pod| usize::try_from(pod).unwrap()) {
                 let port = driver.connect(numbered(pod, number));

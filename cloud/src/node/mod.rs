@@ -1,8 +1,8 @@
-//! One node: what it is, what is known around it, and its next call of EC2.
+//! One node: its state, its surroundings, and its next call of EC2.
 //!
-//! [`next()`] is a pure function of a [`Node`], its [`Progress`] and the [`World`]. Whoever carries
-//! out a step calls [`begin`] before and [`settle()`] after. A crash in between loses the progress
-//! alone: the next operator sees what EC2 has, and adopts, finishes or deletes it.
+//! [`next()`] is a pure function of a [`Node`], its [`Progress`] and the [`World`]. The caller runs
+//! [`begin`] before it carries out a step, and [`settle()`] after it. A crash in between loses only
+//! the progress. The next operator reads the objects of EC2, and adopts, completes or deletes them.
 
 mod condition;
 mod deficit;
@@ -105,7 +105,7 @@ pub struct Memory {
     pub learned: Learned,
     /// Room in subnets.
     pub pressure: Pressure,
-    /// Calls that nobody makes for a while.
+    /// Calls that are paused.
     pub pauses: Pauses,
 }
 

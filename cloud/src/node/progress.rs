@@ -108,7 +108,7 @@ impl Progress {
         blocks.flatten().copied().collect()
     }
 
-    /// The progress of a node that has another instance now is worth nothing.
+    /// Resets the progress of a node whose instance has changed.
     pub(super) fn turn_to(&mut self, instance: Option<&InstanceId>) {
         if self.instance.as_ref() != instance {
             *self = Self {

@@ -15,7 +15,7 @@ use crate::{Eni, EniId, Inventory, block};
 /// Blocks and ENIs of a node that go back. Its agent is shown none of them any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// Blocks on their way back: they are nobody's, and count for nothing.
+    /// Blocks in release, which belong to no one and do not count.
     pub leaving: BTreeSet<IpNet>,
     /// Of these, the blocks that EC2 can be asked to take.
     pub due: BTreeSet<IpNet>,
@@ -23,8 +23,8 @@ pub struct Release {
     pub empty: BTreeSet<EniId>,
 }
 
-/// Of blocks that nobody uses, those that the node can do without: whole prefixes first, of the ENIs
-/// with fewest blocks, so that ENIs become empty.
+/// The surplus of the unused blocks: whole prefixes first, of the ENIs with fewest blocks, so that
+/// ENIs become empty.
 #[must_use]
 pub fn spare(
     node: &Node,

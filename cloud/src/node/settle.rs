@@ -125,7 +125,7 @@ fn delete(eni: &EniId, progress: &mut Progress, context: &mut Context<'_>) {
 
 fn fail(step: Step, failure: &Failure, progress: &mut Progress, context: &mut Context<'_>) {
     let now = context.now;
-    // What EC2 refused can come with other parameters next time, which the old token forbids.
+    // The next attempt after a refusal may have other parameters, which the old token forbids.
     if failure.action == Action::Create && failure.class != Class::Unanswered {
         progress.salt = progress.salt.wrapping_add(1);
     }

@@ -155,7 +155,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, Error> {
 
 fn broken(error: &io::Error) -> Error {
     match error.kind() {
-        // What a socket with a timeout says, whatever the system.
+        // Error codes of a socket's timeout, which differ between systems.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout,
         _ => Error::Broken(error.to_string()),
     }

@@ -283,7 +283,7 @@ fn the_specifications_own_results_are_read() {
         ],
         "dns": {"nameservers": ["10.1.0.1"]}
     });
-    // The same in 0.4.0: an address names its family.
+    // In 0.4.0 each address names its family.
     let mut earlier = later.clone();
     earlier["cniVersion"] = json!("0.4.0");
     earlier["ips"][0]["version"] = json!("4");

@@ -42,7 +42,7 @@ pub(super) fn add<V: Variables>(
     };
     let wanted = match (&delegate, &delegated) {
         (None, _) => wanted,
-        // What the owner has already.
+        // Without a result the request is for the owner's present addresses.
         (Some(_), None) => Wanted::default(),
         (Some(_), Some(result)) => Wanted {
             addresses: result.addresses(),

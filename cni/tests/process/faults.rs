@@ -115,7 +115,7 @@ fn kill_at(point: &str) {
         .filter(|name| !name.starts_with(".new-"));
     assert_eq!(entries.collect::<Vec<_>>(), Vec::<String>::new(), "{point}");
     assert!(!world.plugins().join("other-ipam.held").exists(), "{point}");
-    // The same container can be added again.
+    // The container can be added again.
     call("ADD").run().success();
     assert!(!held.is_empty(), "{point}");
 }

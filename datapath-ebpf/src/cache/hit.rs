@@ -135,7 +135,7 @@ fn renew<F: Plain>(
     if !is_known && !gets_slot(entry, seen, group) {
         return Err(Served::Not);
     }
-    // What is never kept is not tried with each packet.
+    // Flows that are never cached are not tried again with each packet.
     let is_in_vain = entry.until == Entry::AWAITED;
     // The other program opens no flow that it could ask for, and has no stack left to remember this.
     let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, seen);

@@ -104,9 +104,9 @@ impl Family for V6 {
         growth: u32,
     ) -> Result<(), DropReason> {
         let growth = Self::set_quoted_address(packet, IP_OFFSET, side, to, growth)?;
-        // What updates a checksum over the addresses takes it for granted that the header has one
-        // of its own, which makes up for the change, as in IPv4. The flag that says otherwise
-        // (`BPF_F_IPV6`) is of Linux 6.16.
+        // The helper for a checksum over the addresses assumes that the header has its own
+        // checksum, which compensates for the change, as in IPv4. The flag for IPv6 (`BPF_F_IPV6`)
+        // exists since Linux 6.16.
         packet.update_sum(growth);
         Ok(())
     }

@@ -98,7 +98,7 @@ fn socket(skb: *mut __sk_buff, work: Parts, tuple: &PodTuple, namespace: u32) ->
         OF_HOST => host_socket::CURRENT_NETNS,
         more => u64::from(more - 1),
     };
-    // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
+    // SAFETY: this CPU's own part of the work, to which no other reference exists.
     let wanted = unsafe { &mut *work.socket() };
     let size = host_socket::write(&ends, wanted);
     // SAFETY: as in `host_socket::has`. What is read of a socket is read before it is released.

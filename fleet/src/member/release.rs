@@ -1,9 +1,9 @@
-//! Blocks that go back: a node's agent gives them up, its status shows them no more, and then EC2 is asked
-//! to take them.
+//! Release of blocks: a node's agent gives a block up, its status shows the block no more, and then
+//! EC2 unassigns it.
 //!
-//! The status that no longer shows a block is written for the version of the object in which the agent
-//! had no claim on it. The agent claims a block only for a version that shows it. The API server lets
-//! one of the two win, so that a block which is asked of EC2 can be claimed by nobody.
+//! The status without the block is written for the version of the object in which the agent had no
+//! claim on it. The agent claims a block only for a version that shows it. The API server lets one
+//! of the two writes win. So no agent can claim a block that EC2 unassigns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use super::Published;
 use super::words::Words;
 use crate::topology::Topology;
 
-/// A block that nobody claims goes back after so long.
+/// Time after which a block that no agent claims is released.
 const DELAY: Duration = Duration::from_mins(3);
-/// EC2 is asked so long after the status showed the block no more.
+/// Time from the status without the block to the call of EC2.
 const GRACE: Duration = Duration::from_secs(20);
 /// The grace of agents that use a block again before they have written so.
 const GRACE_OF_OTHERS: Duration = Duration::from_mins(1);
@@ -232,7 +232,7 @@ impl Releases {
             .collect();
     }
 
-    /// Reports if a block is to be shown to nobody.
+    /// Returns true if the status must not show a block.
     pub(crate) fn withholds(&self, block: &IpNet) -> bool {
         let is_marked = self.marked.contains_key(block) && !self.returning.contains(block);
         is_marked
@@ -263,7 +263,8 @@ impl Releases {
         times.filter(|at| *at > now).min()
     }
 
-    /// Blocks that nobody has claimed since this leader saw them, nor answered for.
+    /// Number of blocks that no agent has claimed, or answered for, since this leader first saw
+    /// them.
     pub(crate) fn never_claimed(&self) -> usize {
         self.shown
             .values()

@@ -128,7 +128,7 @@ fn a_full_pool_is_named_and_a_new_cidr_serves_who_waits() {
         blocks(bed, "two") == ["172.17.0.0/30"]
     });
     bed.until(SOON, "no report", |bed| bed.report("two").is_empty());
-    // What was given back serves as well.
+    // Released blocks are assigned again.
     want(&mut bed, "two", "green", 8, 0);
     bed.until(SOON, "full again", |bed| !bed.report("two").is_empty());
     want(&mut bed, "one", "green", 0, 0);

@@ -17,7 +17,7 @@ fn has_finalizer(bed: &Bed, pool: &str) -> bool {
     all.is_some_and(|all| all.contains(&json!(FINALIZER)))
 }
 
-/// Somebody changes the metadata of a pool.
+/// Changes the metadata of a pool as a user.
 fn change_pool(bed: &mut Bed, name: &str, key: &str, value: &Value) {
     let pool = bed.api.pools.get_mut(name).unwrap();
     pool["metadata"][key] = value.clone();

@@ -67,7 +67,7 @@ fn all_nodes_of_a_cold_cluster_are_served_within_the_bound_of_the_buckets() {
     let is_full = std::env::var_os("TOWPATH_FULL").is_some();
     let count = if is_full { 5000 } else { 250 };
     let bound = bound(count, cloud::budget::SHARE);
-    // What a single node takes weighs in a small cluster.
+    // In a small cluster the time of a single node matters.
     let single = Duration::from_secs(if is_full { 0 } else { 10 });
     let begun = std::time::Instant::now();
     assert_cold(count, (bound.mul_f64(1.06) + single).as_secs());

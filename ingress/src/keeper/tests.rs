@@ -297,7 +297,7 @@ fn a_plugin_that_hangs_is_killed_with_all_that_it_started() {
     );
     let child = fs::read_to_string(bed.state("child")).unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
-    // What nobody has waited for yet is no process that runs.
+    // A zombie is not a running process.
     assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }
 

@@ -34,8 +34,8 @@ pub(super) struct Confirmed {
 }
 
 impl Allocator {
-    /// Gives back blocks that nobody has an address of and that demand leaves to spare, and claims again
-    /// what is needed of those. Does nothing before the first address can be given.
+    /// Releases unused blocks beyond the demand, and claims released ones again that are needed.
+    /// Does nothing before allocation has started.
     pub fn balance(&mut self, now: Time) -> Rebalanced {
         let mut result = Rebalanced::default();
         for (pool, family, spare) in self.spare() {
@@ -107,7 +107,7 @@ impl Allocator {
         self.unclaimed_blocks.contains(&net) && self.is_in_time(given_back, now)
     }
 
-    /// True if nobody can have taken a block back that was given back then.
+    /// True if a block that was released at that time cannot have been unassigned yet.
     fn is_in_time(&self, given_back: Option<Time>, now: Time) -> bool {
         let is_recent = given_back.is_some_and(|at| now.since(at) < RECLAIMS);
         self.announcement.is_versioned || is_recent

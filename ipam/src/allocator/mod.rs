@@ -26,12 +26,12 @@ use crate::family::overlap;
 use crate::settings::{Barrier, Settings};
 use crate::{Claim, Cooling, Family, Lease, Owner, State, Time};
 
-/// Gives addresses to owners. It is a value: the caller tells it what the node has, what is ready,
-/// what time it is, and writes its [`State`] down after each change.
+/// Allocates addresses to owners. It is a value: the caller passes the node's blocks, the ready
+/// ENIs and the time, and saves its [`State`] after each change.
 ///
-/// Blocks that the node has are disjoint, so an address is in at most one of them. Leases and
-/// addresses that cool down are kept by address, apart from blocks: whatever goes and comes, in
-/// whatever pool, an address that somebody has is not free.
+/// The node's blocks are disjoint, so an address is in at most one of them. Leases and addresses
+/// that cool down are kept by address, apart from blocks. So an address with an owner is never
+/// free, even if blocks come and go or change their pools.
 #[derive(Clone, Debug)]
 pub struct Allocator {
     settings: Settings,
@@ -49,11 +49,10 @@ pub struct Allocator {
     index: Index,
     leases: BTreeMap<IpAddr, Lease>,
     by_owner: BTreeMap<Owner, BTreeSet<IpAddr>>,
-    /// Of the leases those that nobody claimed: time looks at these alone.
+    /// The unclaimed leases, which alone can expire.
     unclaimed: BTreeSet<IpAddr>,
     cooling: BTreeMap<IpAddr, Cooling>,
-    /// Addresses that were released a short time ago and that cool down no more, also those that
-    /// somebody has got since.
+    /// Recently released addresses whose cooldown is over, including those with a new owner.
     fresh: BTreeMap<IpAddr, Cooling>,
     /// Owners whose requests failed.
     waiters: Waiting,

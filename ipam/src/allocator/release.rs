@@ -11,7 +11,7 @@ use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
 /// The effects of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advanced {
-    /// Leases that nobody claimed. Their addresses cool down now.
+    /// Expired unclaimed leases, whose addresses cool down now.
     pub expired: Vec<Lease>,
     /// Addresses that can be given again.
     pub cooled: Vec<IpAddr>,
@@ -101,9 +101,11 @@ impl Allocator {
             .collect()
     }
 
-    /// Time goes on: takes back leases that nobody claimed, forgets requests, and frees addresses
-    /// whose cooldown is over once `is_quiet` says that nothing of their last owner is left (flows,
-    /// say). Where that is not so, it is asked again next time.
+    /// Advances the time: ends expired unclaimed leases, removes old requests, and frees addresses
+    /// after their cooldown.
+    ///
+    /// An address is freed only once `is_quiet` is true, which means that no state of its last
+    /// owner is left, such as flows. Otherwise it is checked again next time.
     pub fn advance(&mut self, now: Time, mut is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
         let settings = &self.settings;
         let longest = now.after(settings.cooldown);

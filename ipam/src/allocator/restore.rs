@@ -22,9 +22,9 @@ pub struct Restored {
     pub kept: usize,
     /// Number of these that wait for their claim: their owners' endpoints were not seen.
     pub unclaimed: usize,
-    /// Leases that were not written down, or for somebody else, and that an endpoint has.
+    /// Leases of endpoints' addresses that had no record, or one of another owner.
     pub adopted: Vec<Lease>,
-    /// Leases that hold no more.
+    /// Leases that have ended.
     pub dropped: Vec<Dropped>,
     /// Endpoints that have an address which another one has too.
     pub conflicts: Vec<Conflict>,
@@ -45,7 +45,7 @@ pub enum WhyDropped {
     /// Its owner had claimed it, and no endpoint has the address.
     #[error("no endpoint has it")]
     NoEndpoint,
-    /// An endpoint of somebody else has the address.
+    /// An endpoint of another owner has the address.
     #[error("{0} has it")]
     OtherOwner(Owner),
     /// Its owner has an endpoint, and that does not have the address.
@@ -69,12 +69,11 @@ pub struct Conflict {
 }
 
 impl Allocator {
-    /// An allocator that knows what an earlier one knew, as far as the kernel bears it out. This is
-    /// the only way to make one, so no address is given before this is done.
+    /// An allocator with the state of an earlier one, as far as the kernel confirms it. It can only
+    /// be created here, so no address is allocated before.
     ///
-    /// `seen` are the endpoints that the kernel has: what they have, they keep, and what none has
-    /// was dropped while nobody looked. `None`: there is nothing to cross-check with, and the state
-    /// is believed.
+    /// `seen` are the endpoints in the kernel. They keep their addresses, and a lease without an
+    /// endpoint has ended in the time without an agent. `None`: the state is not cross-checked.
     #[must_use]
     pub fn restore(
         settings: Settings,
@@ -131,12 +130,12 @@ impl Allocator {
         (allocator, restored)
     }
 
-    /// Somebody has an address that was not given by this allocator: it is theirs from now on,
-    /// whether or not it could have been given. One that cools down does so no more.
+    /// Records an owner's address that this allocator did not allocate, even if it could not have.
+    /// The address's cooldown ends.
     ///
     /// # Errors
     ///
-    /// When it is somebody else's already.
+    /// If another owner has the address.
     pub fn adopt(
         &mut self,
         owner: &Owner,

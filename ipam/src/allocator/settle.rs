@@ -72,7 +72,7 @@ impl Allocator {
             }
         }
         self.announced = accepted;
-        // What is no longer announced has gone, and comes back as something new.
+        // A block that is no longer announced is gone. If it comes back, it counts as new.
         self.released = self
             .announced
             .values()
@@ -173,8 +173,8 @@ impl Allocator {
             || self.cooling.range(range).next().is_some()
     }
 
-    /// Nobody has this address any more, and it does not cool down. Its release is given where it was
-    /// used.
+    /// Frees an address after its lease or cooldown. `released` is the time of its release, if it
+    /// was used.
     pub(super) fn freed(&mut self, address: IpAddr, released: Option<Time>) {
         let Some(start) = self.block_of(address).map(Block::start) else {
             return;

@@ -54,9 +54,8 @@ impl Allocator {
         demand
     }
 
-    /// Gives back blocks that nobody has an address of and that demand leaves to spare, the largest
-    /// first, and takes back what was given back and is needed now. Does nothing before the first
-    /// address can be given.
+    /// Releases unused blocks beyond the demand, the largest first, and reclaims released ones that
+    /// are needed now. Does nothing before allocation has started.
     pub fn rebalance(&mut self) -> Rebalanced {
         let mut result = Rebalanced::default();
         for (pool, family, spare) in self.spare() {
@@ -156,8 +155,8 @@ impl Allocator {
         waiters
     }
 
-    /// True if addresses of a pool and family are kept in store while nobody has or wants one. Of a
-    /// family that is not on, none may ever come.
+    /// True if addresses of a pool and family are pre-allocated without an owner that has or
+    /// requests one. Of a disabled family, the node may never get any.
     fn keeps_in_store(&self, pool: &str, family: Family) -> bool {
         let has_blocks = || self.blocks.values().any(|block| block.is_of(pool, family));
         self.settings.in_store.contains(&family) || has_blocks()
@@ -198,9 +197,8 @@ impl Allocator {
             && of_pool.is_none_or(|families| families.contains(&family))
     }
 
-    /// The blocks that the node keeps: each with its pool and edge rules, IPv4 before IPv6, in the
-    /// order of their addresses. Released ones are not among them, nor is one of which nobody knows
-    /// the pool.
+    /// The blocks that the node keeps, each with its pool: IPv4 before IPv6, in the order of their
+    /// addresses. Released blocks are left out, and so are blocks of an unknown pool.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (&str, &Block)> {
         let blocks = self.blocks.values().filter(|block| !block.is_released());
         blocks.filter_map(|block| Some((block.pool.as_deref()?, block)))

@@ -31,7 +31,7 @@ impl Allocator {
         self.cooling.values()
     }
 
-    /// Leases whose block is gone: their owners have addresses that nobody delivers any more.
+    /// Leases whose block is gone. No packets are delivered to their owners' addresses any more.
     pub fn orphans(&self) -> impl Iterator<Item = &Lease> {
         let leases = self.leases.values();
         leases.filter(|lease| self.block_of(lease.address).is_none())
@@ -102,7 +102,7 @@ impl Allocator {
             free: slots.free().into(),
             ..Counts::default()
         };
-        // What could be given is free or held; an address can be held that could not be given.
+        // An address that can be allocated is free or held. A held one need not be allocatable.
         counts.excluded = counts.total - u64::from(slots.capacity());
         let range = block.cidr().network()..=block.cidr().broadcast();
         let leases = self

@@ -52,10 +52,10 @@ pub enum Life {
 pub enum Draining {
     /// It is not needed and was given back; it is taken again if it is needed before it goes.
     Released,
-    /// It is another pool's now, and becomes that once nobody has an address of it: an address
-    /// never moves between pools while it is in use.
+    /// The block belongs to another pool now. It moves there once no owner has an address of it,
+    /// since an address in use never changes its pool.
     MovesTo(String),
-    /// Which pool it is of cannot be told (two pools claim its ENI, say).
+    /// The block's pool is unknown, for example because two pools claim its ENI.
     Undecided,
 }
 

@@ -1,5 +1,5 @@
-//! The free addresses of one block. Those that nobody has had yet are ranges: an IPv6 block costs no
-//! more than a /28.
+//! The free addresses of one block. Those that were never used are kept as ranges, so an IPv6 block
+//! costs no more than a /28.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ impl Ranges {
     }
 }
 
-/// Which addresses of a block nobody has.
+/// The free addresses of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     space: Space,
@@ -85,7 +85,7 @@ pub(crate) struct Slots {
     free: Ranges,
     /// Free places that were released, the one that has rested longest first.
     rested: BTreeSet<(Time, u32)>,
-    /// When each place was released last, also while somebody has it.
+    /// Time of each place's last release, also while it is in use.
     released: BTreeMap<u32, Time>,
     /// Places that were released until then have rested.
     ripe_until: Time,
@@ -97,7 +97,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// A block of which nobody has an address.
+    /// A block without an address in use.
     pub(crate) fn new<'a>(
         net: IpNet,
         edges: EdgeRules,
@@ -143,9 +143,9 @@ impl Slots {
         is_fresh.then_some(*released)
     }
 
-    /// Places that were released until then count as rested from now on. In a large block those that
-    /// have rested longest are as good as places that nobody had yet, so that the memory of releases
-    /// does not grow with each pod that the node ever had.
+    /// Places that were released until then count as rested from now on. In a large block the
+    /// longest rested places count as never used. So the memory for releases does not grow with
+    /// each pod that the node ever had.
     pub(crate) fn ripen(&mut self, until: Time) {
         self.ripe_until = self.ripe_until.max(until);
         while self.rested.len() > REMEMBERED
@@ -158,7 +158,7 @@ impl Slots {
         }
     }
 
-    /// The number of addresses that can be given when nobody has one.
+    /// The number of addresses of an unused block that can be allocated.
     pub(crate) fn capacity(&self) -> u32 {
         self.allowed.count
     }
@@ -224,7 +224,7 @@ impl Slots {
         Some(self.space.address(place))
     }
 
-    /// Gives this address to somebody.
+    /// Takes a free address into use.
     pub(crate) fn take(&mut self, address: IpAddr) {
         self.hold(address);
         if let Some(place) = self.space.place(address) {
@@ -232,15 +232,14 @@ impl Slots {
         }
     }
 
-    /// Somebody has this address already; it need not have been free.
+    /// Marks an address as in use, which need not have been free.
     pub(crate) fn hold(&mut self, address: IpAddr) {
         if let Some(place) = self.space.place(address) {
             self.remove(place);
         }
     }
 
-    /// Nobody has this address any more. Where it was not released now it rests since its release
-    /// before.
+    /// Frees an address. Without a new release, its rest counts from the last one.
     pub(crate) fn give(&mut self, address: IpAddr, released: Option<Time>) {
         if let Some(place) = self.space.place(address)
             && self.allowed.around(place).is_some()

@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use crate::Family;
 
-/// The blocks that are taken, each with its nodes. More than one node is a fault of whoever wrote
-/// them; the block is free once the last of them is gone.
+/// The assigned blocks, each with its nodes. More than one node is a fault of the objects' writer.
+/// The block is free once the last of them is gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     nodes: BTreeMap<IpNet, BTreeSet<String>>,

@@ -31,7 +31,7 @@ impl Waiter {
     }
 }
 
-/// For what somebody waits.
+/// Addresses that an owner waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
     pod: Option<Pod>,

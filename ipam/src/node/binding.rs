@@ -82,12 +82,12 @@ pub enum BindingError {
 }
 
 impl Binding {
-    /// Reads a pool's annotations; `None` where the pool is bound to no ENI.
+    /// Reads a pool's annotations; `None` if the pool is bound to no ENI.
     ///
     /// # Errors
     ///
-    /// Names the annotation that cannot be read. Which ENIs the pool is meant to have is unknown
-    /// then, so nobody should go on without it.
+    /// Names the annotation that cannot be read. The pool's intended ENIs are then unknown, so
+    /// callers must not treat it as unbound.
     pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, BindingError> {
         let known = [
             ENI_TAGS,

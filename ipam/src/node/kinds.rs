@@ -202,7 +202,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
                     || eni.own_address().is_some_and(|own| net.contains(&own))
             };
             if document.enis.iter().any(on_eni) {
-                // What was written here is only the echo of the ENI's own blocks.
+                // The entries written here only echo the ENI's own blocks.
                 echoed.insert(&entry.pool);
                 continue;
             }

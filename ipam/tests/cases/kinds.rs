@@ -376,7 +376,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     let given = manager.allocate(&asked, at(1)).unwrap();
     let given: Vec<IpAddr> = given.iter().map(|given| given.lease.address).collect();
     assert_eq!(given, [ip("10.0.1.70"), ip("2001:db8::70")]);
-    // What is too much goes back, what is in use stays, also with the next process.
+    // Surplus addresses are released, and used ones stay, also in the next process.
     manager.allocator_mut().rebalance();
     assert!(manager.publish(&mut document));
     assert_eq!(document.given.keys().copied().collect::<Vec<_>>(), given);

@@ -175,7 +175,7 @@ fn what_somebody_has_is_refused() {
 #[test]
 fn an_owner_gets_back_what_it_has_and_nothing_else() {
     let mut case = Case::new();
-    // What became of the ENI since does not matter.
+    // Later changes of the ENI do not matter.
     case.set(1, Readiness::not_ready("gone"));
     let b = ["10.0.1.65", "2001:db8:0:1:a::65"];
     assert_eq!(

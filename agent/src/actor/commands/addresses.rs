@@ -27,7 +27,7 @@ impl<K: Host> Actor<K> {
                     self.look().await;
                 }
                 reply.send(self.lease(&request)).ok();
-                // What was seen is of this moment.
+                // The observation holds only for this moment.
                 self.seen = None;
             }
             AddressCommand::Claim(owner, reply) => drop(reply.send(self.claim(&owner))),

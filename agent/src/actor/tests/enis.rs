@@ -108,7 +108,7 @@ async fn a_refused_address_stays_with_the_pod_that_has_it() {
             .all(|eni| !eni.addresses.contains(&address))
     );
 
-    // What the document no longer lists is the ENI's no more.
+    // An address that the document no longer lists does not belong to the ENI any more.
     document(&mut actor, without);
     actor.run_pass().await;
     assert!(!actor.endpoints()[0].readiness.is_ready());

@@ -131,7 +131,7 @@ async fn what_their_own_pools_lack_is_drawn_from_the_pods_pool() {
     // A node with another name has others, for as long as the earlier ones are not given up.
     let others = actor.allocate_ingress(&owner("m"), &both).unwrap();
     assert!(others.is_disjoint(&given), "{others:?}");
-    // What is allocated is not in use yet.
+    // Allocated addresses are not in use yet.
     assert_eq!(actor.ingress_addresses(), given);
     actor.leave_ingress(&owner("n")).await.unwrap();
     assert_eq!(actor.ingress_addresses(), BTreeSet::new());

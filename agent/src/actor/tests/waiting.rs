@@ -18,7 +18,7 @@ const MARS: &str = "mars";
 /// A moment, in milliseconds, and how far the clock goes at once.
 const TICK: u64 = 100;
 
-/// Someone's pod, and when its next sandbox is made.
+/// A pod, and the time of its next sandbox.
 struct Pod {
     name: String,
     families: Vec<Family>,

@@ -221,7 +221,7 @@ async fn a_pool_that_the_request_names_has_to_admit_the_pod() {
     );
     gate.tell(&named.ask, &refusal);
     assert_eq!(heard().unwrap().1, "PoolRestricted");
-    // What names no pod is the node administrator's own.
+    // A request that names no pod is the node administrator's own.
     named.ask.pod = None;
     assert!(gate.choose(&named).await.is_ok());
 }

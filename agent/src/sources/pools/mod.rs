@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
             Ok(name) => name,
             Err(error) => {
                 self.refuse(place(), error);
-                // What it is of may be all that can be read of it.
+                // The name may be the only readable part of the object.
                 let named = object.pointer("/metadata/name").and_then(Value::as_str);
                 return self.keep(file, |name| named.is_none_or(|named| named == name));
             }

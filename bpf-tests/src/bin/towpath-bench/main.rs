@@ -35,7 +35,7 @@ fn main() -> Result<()> {
             }
         }
     }
-    // What one group lacks takes nothing from what was measured before.
+    // The failure of one group keeps the measurements of the groups before.
     report::show(&rows, &options)?;
     ended
 }

@@ -181,7 +181,7 @@ impl Ec2 {
         }
     }
 
-    /// Someone else detaches an ENI.
+    /// Detaches an ENI as a foreign program.
     pub(crate) fn detach(&mut self, id: &EniId) {
         self.enis.get_mut(id).unwrap().attachment = None;
     }

@@ -283,7 +283,7 @@ impl Bed {
             self.wait(&name, &next);
         }
         while let Some(entry) = self.queue.pop(&mut self.budgets, self.ec2.now) {
-            // What others got meanwhile can change the plan.
+            // Calls of other nodes since the plan was made may change it.
             if let Some(step) = self.next(&entry.key).step {
                 self.carry_out(&entry.key, &step);
             }

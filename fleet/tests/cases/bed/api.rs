@@ -58,7 +58,7 @@ impl Api {
         }
     }
 
-    /// Somebody else changes an object or makes it.
+    /// Changes or creates an object as another controller.
     pub(crate) fn change(&mut self, name: &str, patch: &Value, now: Time) {
         let version = self.next_version();
         let object = self.objects.entry(name.to_owned()).or_insert_with(|| {

@@ -246,7 +246,7 @@ fn a_ledger_is_its_model_whatever_happens_and_no_address_has_two_nodes() {
             45..=69 => leader.see(node, &world),
             70..=73 => leader.see_pools(&world),
             74 if random.below(4) == 0 => {
-                // What the leader before has sent can still come.
+                // Requests of the previous leader can still arrive.
                 leader = Leader::begin(&world);
                 takeovers += 1;
             }

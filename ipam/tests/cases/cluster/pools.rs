@@ -99,7 +99,7 @@ fn of_two_pools_with_one_address_the_earlier_has_it() {
         "early",
         created("2026-01", open(pool(&["10.0.0.64/26"], (28, 0)))),
     );
-    // What was in force first stays so, whatever comes.
+    // The pool that was in force first stays, in any order of events.
     assert!(refusals(&ledger, "late").is_empty());
     let expected = "CIDR 10.0.0.64/26 is refused: it overlaps with 10.0.0.0/24 of CiliumPodIPPool \
                     late; expected addresses of its own";

@@ -63,7 +63,8 @@ pub(super) fn everything(run: &mut Run) {
     run.reached.extend(reached);
 }
 
-/// One block: its life is what the world says, and its free addresses are those that nobody has.
+/// Checks one block: its life is that of the world, and its free addresses are those without an
+/// owner.
 fn block(run: &Run, view: &BlockView) {
     let held = |address: &IpAddr| {
         view.cidr.contains(address)

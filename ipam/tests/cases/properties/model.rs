@@ -12,7 +12,7 @@ use super::check;
 use super::world::{ADDRESSES, ENIS, OWNERS, Op, POOLS, announcement, name};
 use crate::support::*;
 
-/// An address in somebody's hands, as the model has it.
+/// A lease in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) owner: Owner,
@@ -493,7 +493,7 @@ impl Run {
         self.fresh.retain(|address, _| !held.contains_key(address));
         self.held = held;
         self.cooling = cooling;
-        // What an address is adopted with from its cooldown is the allocator's to know.
+        // Only the allocator knows the pool with which a cooling address is adopted.
         self.learn_pools();
     }
 

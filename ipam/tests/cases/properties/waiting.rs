@@ -225,8 +225,8 @@ impl Run {
         }
     }
 
-    /// Once all that is asked for is there, those who wait get it, whatever was given back. Then
-    /// nobody waits, and in the end nothing is kept.
+    /// Checks the end: once all requested blocks are there, all waiting pods get addresses. Then no
+    /// pod waits, and in the end no block is kept.
     fn finish(mut self, in_store: &str) {
         self.step(&Op::Grant(2));
         self.step(&Op::GiveBack);

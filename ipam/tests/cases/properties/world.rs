@@ -89,8 +89,8 @@ pub(super) enum Op {
         living: u16,
         ago: u64,
     },
-    /// The agent starts anew. `file`: the state is there. `lost`: this owner's endpoint is not
-    /// there any more. `stray`: an endpoint that nobody knows has this address.
+    /// The agent restarts. `file`: the state is there. `lost`: this owner's endpoint is gone.
+    /// `stray`: an unknown endpoint has this address.
     Restart {
         file: bool,
         lost: Option<usize>,
