@@ -160,7 +160,7 @@ outcomes! {
         InboundQuotaExceeded = 84, "inbound-quota-exceeded";
         /// The table of flows that take the stack both ways is full.
         StackFull = 85, "stack-full";
-        /// A secondary ENI received the packet for an address that is not on this node. The stack
+        /// A secondary ENI received the packet for an address that nobody here has, and the stack
         /// would send it back by that ENI, which does not own its source.
         ForeignSource = 86, "foreign-source";
         /// A pod sent the packet to an address that no network routes, such as a loopback address.

@@ -44,9 +44,9 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String,
 /// The node's part of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlatOutlook {
-    /// The addresses that somebody has.
+    /// The addresses in use.
     pub used: BTreeMap<IpAddr, Entry>,
-    /// The answers on addresses that the operator wants back.
+    /// The answers to the operator's release requests.
     pub release: BTreeMap<IpAddr, Release>,
 }
 
@@ -57,7 +57,7 @@ const FIELDS: [(Family, &str, &str, &str); 2] = [
 ];
 
 impl FlatPool {
-    /// Reads an object. An entry that cannot be read, or that is somebody's already, is nobody's.
+    /// Reads an object. An unreadable entry, or one for an address that is in use, is left out.
     #[must_use]
     pub fn read(object: &Value) -> Self {
         let mut flat = Self::default();

@@ -1,8 +1,8 @@
-//! Events about objects of the cluster: one for each object, reason and problem, counted, and written
-//! seldom.
+//! Events about objects of the cluster: one for each object, reason and problem, counted, and
+//! written at a limited rate.
 //!
-//! Whoever has something to say must not wait for the API server, nor may a pod that is tried again
-//! every second become a write every second.
+//! Callers must not wait for the API server. A pod that is retried every second must not cause a
+//! write every second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Report {
     pub last: Duration,
 }
 
-/// Reasons that ask nobody for anything. All others are warnings.
+/// Reasons that need no action. All others are warnings.
 const NORMAL: [Reason; 2] = ["BlocksReleased", "BlocksClaimedAgain"];
 
 impl Report {
@@ -335,7 +335,7 @@ mod tests {
         happens(&mut reports, 1, "web");
         assert!(writes(&mut reports, 29).is_empty());
         assert_eq!(writes(&mut reports, 30), [("web".to_owned(), 2, false)]);
-        // Somebody has removed it.
+        // The event was removed.
         happens(&mut reports, 31, "web");
         let (report, is_there) = reports.next(at(60)).unwrap();
         assert!(is_there);

@@ -176,7 +176,7 @@ mod tests {
         let still = apply(&node(&over), &[], "t4").unwrap();
         assert_eq!(still["lastTransitionTime"], "t3");
         assert_eq!(still["lastHeartbeatTime"], "t4");
-        // One that somebody has spoilt is made right.
+        // A corrupted condition is repaired.
         let odd = json!({"type": CONDITION, "status": "True", "lastTransitionTime": 7});
         let mended = apply(&node(&odd), &v4, "t5").unwrap();
         assert_eq!(mended["lastTransitionTime"], "t5");

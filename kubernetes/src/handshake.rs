@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub enum Release {
     /// The operator would like to have it back.
     MarkedForRelease,
-    /// The node gives it back, and gives it to nobody.
+    /// The node releases the address, and withholds it from pods.
     ReadyForRelease,
     /// A pod has it.
     DoNotRelease,
@@ -46,10 +46,10 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Takes note of a document; `is_held` says of an address whether somebody has it, had it a moment
-    /// ago, or will need it. Answers what is to stand in `release-ips`.
+    /// Updates the handshake from a document, and returns the entries for `release-ips`. `is_held`
+    /// is true for an address that is in use, cools down, or will be needed.
     ///
-    /// From when this returns, [`Handshake::is_withheld`] addresses must not be given.
+    /// Once this returns, addresses of [`Handshake::is_withheld`] must not be allocated.
     pub fn observe(
         &mut self,
         seen: &Seen,
@@ -60,7 +60,8 @@ impl Handshake {
                 // Out of the pool too: that was the last step.
                 Release::Released if !seen.pool.contains(address) => return None,
                 Release::Released => Release::Released,
-                // Somebody has it, also where a node before us had agreed: better late than taken.
+                // The address is in use, even if an earlier agent had agreed: a late refusal is
+                // better than a loss.
                 _ if is_held(*address) => Release::DoNotRelease,
                 Release::MarkedForRelease | Release::ReadyForRelease => Release::ReadyForRelease,
                 // The operator takes this entry back.
@@ -103,7 +104,7 @@ impl Handshake {
         open.take(missing).collect()
     }
 
-    /// True if an address is on its way back, so that nobody may get it.
+    /// True if an address is being released and must not be allocated.
     #[must_use]
     pub fn is_withheld(&self, address: IpAddr) -> bool {
         self.withheld.contains(&address)

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 pub struct Lease {
     /// `metadata.resourceVersion`: a write holds for this one alone.
     pub version: String,
-    /// Every other field that shows whether somebody has written it.
+    /// All other fields that change with a write of the Lease.
     pub record: Record,
 }
 
@@ -54,10 +54,10 @@ impl Lease {
     }
 }
 
-/// A Lease as somebody saw it last, and since when its record is the same.
+/// A Lease as it was last seen, with the time since when its record is unchanged.
 ///
-/// Times are since a moment of the observer's own choice, on a clock that does not jump. No time stamp
-/// of the Lease is compared with that clock, so that wrong wall clocks do no harm, here or there.
+/// Times are relative to an origin of the observer's choice, on a monotonic clock. No time stamp of
+/// the Lease is compared with that clock, so wrong wall clocks on either side do no harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
     /// The Lease; none where there is none.
@@ -67,7 +67,8 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// The first sight of a Lease. It counts as renewed now: nobody knows for how long it has not been.
+    /// The first sight of a Lease. It counts as renewed now, since the time of its last renewal is
+    /// unknown.
     #[must_use]
     pub const fn first(now: Duration, lease: Option<Lease>) -> Self {
         Self { lease, since: now }

@@ -1,11 +1,12 @@
-//! Marks by which the agent and the operator of this project know each other in a `CiliumNode`.
+//! Marks by which the agent and the operator of this project recognise each other in a
+//! `CiliumNode`.
 //!
-//! * The agent has the annotation [`AGENT`] from when it gives addresses of a block only after its claim
-//!   of the block is written.
-//! * The operator has the key [`OPERATOR`] in `status.ipam.release-ips` from when it takes blocks back by
-//!   the object's version alone. Another operator writes that map as a whole, so the key goes with the
-//!   first write of another one.
-//! * A block in that map, as a CIDR, is on its way back: the operator shows it to nobody any more.
+//! * The agent sets the annotation [`AGENT`] if it allocates addresses of a block only after its
+//!   claim of the block is written.
+//! * The operator sets the key [`OPERATOR`] in `status.ipam.release-ips` if it takes blocks back
+//!   only for the object's current version. Another operator writes that map as a whole, so its
+//!   first write removes the key.
+//! * A block in that map, as a CIDR, is being released: the status no longer shows it.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,10 @@
 //! The node's part of `spec.ipam.pools` of its `CiliumNode`.
 //!
-//! * `requested` is the node's alone: all of it is written.
-//! * `allocated` of ENIs' pools is the node's alone: its blocks, without those that it gives back.
-//! * `allocated` of other pools is the operator's to add to and the node's to take from: an entry goes
-//!   only when nobody has an address of it.
+//! * `requested` belongs to the node alone: all of it is written.
+//! * `allocated` of ENIs' pools belongs to the node alone: its blocks, without those that it
+//!   releases.
+//! * `allocated` of other pools is extended by the operator and reduced by the node. The node
+//!   removes an entry only if none of its addresses is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -92,7 +93,7 @@ where
 pub struct Outlook {
     /// The allocator's demand, and the blocks that it keeps.
     pub wanted: Wanted,
-    /// The addresses that somebody has, or had a moment ago.
+    /// The addresses that are in use or cool down.
     pub held: BTreeSet<IpAddr>,
     /// The pools whose blocks are those of ENIs.
     pub on_enis: BTreeSet<String>,
@@ -163,7 +164,7 @@ impl Outlook {
             .collect();
         for entry in there.iter().filter(|e| !self.on_enis.contains(&e.pool)) {
             let mut left = entry.clone();
-            // What cannot be read is somebody else's to explain.
+            // An unreadable CIDR is left to its writer.
             left.cidrs.retain(|cidr| match cidr.parse::<IpNet>() {
                 Ok(net) => !listed.contains(&net.trunc()) && self.is_held(net),
                 Err(_unreadable) => true,
@@ -242,8 +243,8 @@ pub fn pools_of(object: &Value) -> Option<NodePools> {
     }
 }
 
-/// The merge patch that writes it, good only for the object that it was computed from: the API server
-/// refuses it (409) when somebody has written since, or the object is another one of that name.
+/// The merge patch that writes it, valid only for the object that it was computed from. The API
+/// server refuses it (409) after another write, and if the object was recreated.
 #[must_use]
 pub fn patch(object: &Value, next: &NodePools) -> Value {
     let metadata = &object["metadata"];

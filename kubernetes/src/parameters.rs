@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Plugins whose sections `eni` and `ipam` are read from a CNI configuration file.
 const PLUGINS: [&str; 2] = ["towpath-cni", "cilium-cni"];
 
-/// The part of `spec.eni` that somebody chooses.
+/// The part of `spec.eni` that users choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EniParameters {
@@ -42,7 +42,7 @@ pub struct EniParameters {
     pub disable_prefix_delegation: Option<bool>,
 }
 
-/// The part of `spec.ipam` that somebody chooses; 0 is nothing chosen.
+/// The part of `spec.ipam` that users choose; 0 stands for no choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct IpamParameters {

@@ -1,5 +1,5 @@
-//! Which `NetworkPolicy` objects select which pods. What they allow is nobody's business here: Towpath
-//! enforces none, and says so where a pod's packets miss those who do.
+//! Selection of pods by `NetworkPolicy` objects. Their rules do not matter here: Towpath enforces
+//! none. It reports pods whose packets bypass the programs that do.
 
 use std::collections::{BTreeMap, BTreeSet};
 

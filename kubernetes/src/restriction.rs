@@ -31,8 +31,8 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// Reads the restriction of a pool's object. One that cannot be read is told. The `last` one holds on
-/// then, or else nobody is admitted: where there was none, one is wanted.
+/// Reads the restriction of a pool's object. An unreadable one is reported. Then the `last` one
+/// stays in force. Without a last one no pod is admitted, since a restriction is wanted.
 pub(crate) fn restriction(
     object: &Value,
     last: Option<&Restriction>,

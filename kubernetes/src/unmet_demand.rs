@@ -1,5 +1,4 @@
-//! Demand that nobody answers: a pool of which more is asked for than the node has been given, and
-//! nothing more comes.
+//! Unmet demand: a pool of which the node requests more addresses than it has, and gets no more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum Outcome {
     /// It is written, or there was nothing to write.
     Done,
-    /// Somebody else wrote in between (409): the next look has the newer document.
+    /// Another writer was faster (409): the next read has the newer document.
     Conflict,
     /// The server asks to wait (429, `Retry-After`).
     Later(Duration),

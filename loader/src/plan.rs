@@ -198,7 +198,7 @@ fn addition(object: &Object, intent: &Intent) -> Option<StepKind> {
         Object::Up(ifindex) => StepKind::SetUp(ifindex),
         Object::Device(id) => {
             let endpoint = intent.endpoints.get(&id);
-            // Inside of the pod is what nobody knows any more: no device of it is made anew.
+            // The configuration inside the pod is unknown, so its device cannot be recreated.
             let endpoint = endpoint.filter(|endpoint| !endpoint.is_orphan())?;
             StepKind::CreateEndpointDevice(Box::new(endpoint.clone()))
         }

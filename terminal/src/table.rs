@@ -12,9 +12,9 @@ pub enum Tone {
     Plain,
     /// A heading.
     Heading,
-    /// As it should be, where that is worth showing.
+    /// A good state that is shown.
     Good,
-    /// Worth a look.
+    /// A state that needs attention.
     Warning,
     /// Broken.
     Bad,

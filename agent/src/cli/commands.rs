@@ -246,7 +246,7 @@ impl From<OwnerArgs> for Owner {
     }
 }
 
-/// Says what the agent would say of a configuration before it starts.
+/// Checks a configuration as the agent does before it starts.
 fn check(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let checked = Config::load(Some(file)).map_err(anyhow::Error::from);
     let checked = checked.and_then(|config| runtime()?.block_on(crate::check(&config)));
@@ -290,7 +290,7 @@ fn log(config: &Config) {
     let mut filter = EnvFilter::builder()
         .with_default_directive(level.into())
         .from_env_lossy();
-    // It logs each request that fails as an error of its own; whoever asked tells that, once.
+    // The library logs each failed request as an error of its own. The caller logs it, too.
     if let Ok(quiet) = "kube_client=off".parse()
         && std::env::var_os(EnvFilter::DEFAULT_ENV).is_none()
     {
@@ -301,7 +301,7 @@ fn log(config: &Config) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_writer(io::stderr)
-        // It would panic when nobody reads stderr any more; the node's network outlives its log.
+        // It would panic once stderr has no reader. The node's network must outlive its log.
         .log_internal_errors(false)
         .init();
 }

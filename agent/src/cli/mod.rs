@@ -20,7 +20,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             let message = one_line(&failure.to_string());
-            // Where nobody reads it, the exit code still tells.
+            // Without a reader of stderr, the exit code still reports the failure.
             writeln!(io::stderr(), "towpath: {message}").ok();
             failure.exit_code()
         }

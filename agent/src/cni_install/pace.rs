@@ -58,7 +58,7 @@ mod tests {
         let waits: Vec<u64> = (0..14).map(|_| pace.looked(true).as_secs()).collect();
         assert_eq!(waits, [1, 1, 1, 1, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
         assert_eq!(pace.slowed(), Some(LONGEST));
-        // Who pauses is no friend yet.
+        // A pause of the other program does not end the conflict yet.
         assert_eq!(pace.looked(false), LONGEST);
         assert_eq!(pace.looked(true), LONGEST);
         let mut looks = 0;

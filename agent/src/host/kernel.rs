@@ -99,7 +99,7 @@ pub(crate) trait Host: Kernel {
     /// Looks at an endpoint's end inside the pod: what is not as it was made.
     fn inspect(&mut self, endpoint: &Endpoint) -> impl Future<Output = Vec<String>> + Send;
 
-    /// Devices where somebody's `ingress` qdisc has the place of our clsact.
+    /// Devices where a foreign `ingress` qdisc has the place of our clsact.
     fn displaced(&self) -> Result<BTreeSet<u32>>;
 
     /// Why maps of ours are not pinned; `None` where they are.

@@ -76,7 +76,7 @@ impl Verdict {
         }
     }
 
-    /// For whoever goes by yes or no: only what makes the agent not ready refuses.
+    /// Readiness as a yes or no: only reasons that make the agent not ready are errors.
     ///
     /// # Errors
     /// With these reasons.

@@ -19,7 +19,7 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    /// The traces on the ENIs in use: an excluded one belongs to somebody else.
+    /// The traces on the ENIs in use. An excluded ENI belongs to other software.
     pub(crate) fn traces(&self, others: &Others) -> Vec<Trace> {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return Vec::new();

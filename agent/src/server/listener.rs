@@ -55,15 +55,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the socket with mode 0600, in the place of one that an earlier agent left. Must be
-    /// called inside a tokio runtime.
+    /// Binds the socket with mode 0600, and replaces one that an earlier agent left. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made there, somebody listens there, or something else than a
-    /// socket is there.
+    /// If the socket cannot be created, if a process listens on the path, or if the path is no
+    /// socket.
     pub fn bind(path: &Path, limits: ServerLimits) -> Result<Self> {
         check_free(path)?;
-        // Made under another name: nobody can connect before the mode is right.
+        // The socket is bound under another name, so no caller can connect before the mode is set.
         let unready = unready_path(path);
         remove_if_there(&unready)?;
         let listener =
@@ -114,8 +114,8 @@ impl Server {
         }
     }
 
-    /// Waits until the callers that were let in have their answers, at most for `patience`; nobody
-    /// else is let in.
+    /// Waits until the accepted callers have their answers, at most for `patience`. No other caller
+    /// is accepted.
     pub async fn finish(self, patience: Duration) {
         let ended = tokio::time::timeout(patience, self.connections.end()).await;
         if ended.is_err() {
@@ -150,7 +150,7 @@ impl Drop for Server {
     }
 }
 
-/// Checks that the path leads to nothing, or to a socket that nobody listens at.
+/// Checks that the path does not exist, or is a socket without a listener.
 fn check_free(path: &Path) -> Result<()> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {

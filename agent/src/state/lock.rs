@@ -27,10 +27,10 @@ pub(crate) enum Attempt<T> {
     Busy(String),
 }
 
-/// Takes a lock, if need be once its holder has ended.
+/// Takes a lock, and waits for its holder to end if necessary.
 ///
 /// # Errors
-/// When somebody has it after so long, or the attempt fails.
+/// If the lock is still held after `wait`, or if the attempt fails.
 pub(crate) fn patiently<T>(
     wait: Duration,
     mut attempt: impl FnMut() -> Result<Attempt<T>>,

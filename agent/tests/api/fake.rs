@@ -168,7 +168,7 @@ pub(crate) fn answer(
         Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Enis(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),
-        // As if the agent ended: nobody answers.
+        // No answer is sent, as if the agent had ended.
         Command::Status(reply) => drop(reply),
         // As for the status.
         Command::Masquerade(reply) => drop(reply),

@@ -53,7 +53,7 @@ fn an_alias_bomb_is_refused() {
         let list = vec![alias; 9].join(", ");
         writeln!(text, "l{level}: &l{level} [{list}]").unwrap();
     }
-    // In a field that nobody reads the aliases are not followed.
+    // In an unread field the aliases are not expanded.
     let error = refused(&text);
     assert!(error.starts_with("apiVersion: missing"), "{error}");
     // In a field that is read they are, up to the reader's limit.

@@ -69,7 +69,7 @@ fn a_second_agent_with_folders_of_its_own_is_refused() {
     fabric.finish().unwrap();
 }
 
-/// Changes the user of the calling thread alone to nobody.
+/// Changes the user of the calling thread alone to the user nobody.
 fn become_nobody() -> Result<()> {
     const NOBODY: libc::c_long = 65534;
     // SAFETY: three numbers, and no pointer. The system call itself changes this thread only.

@@ -84,8 +84,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     let Some(seen) = seen::look::<F>(packet, front) else {
         return Served::Not;
     };
-    // What is read here for no entry yet is on its way while the entry is waited for. What answers a flow is of
-    // another group than its own, which only its entry tells.
+    // An early read of the group's word overlaps with the load of the entry. An answer of a flow is
+    // in another group than its own tuple, and only the entry has that group.
     let early = matches!(program, Program::FromEndpoint).then(|| epoch::of(seen.group()));
     let Some(at) = entry_in(seen.slot) else {
         return Served::Not;

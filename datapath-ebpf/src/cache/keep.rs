@@ -261,7 +261,8 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     1
 }
 
-/// Says where the packets go, one with these flags first, and what else there is of them.
+/// Writes the target and the counter of the packets into the entry. The first packet has
+/// `tcp_flags`.
 #[inline(always)]
 pub(super) fn go(entry: &mut Entry, counter: u32, target: &Target, tcp_flags: u8) {
     #[expect(
@@ -276,12 +277,12 @@ pub(super) fn go(entry: &mut Entry, counter: u32, target: &Target, tcp_flags: u8
     entry.edit = edit::NONE;
     put(&mut entry.hop, &target.hop);
     entry.header_growth = checksum::fold(entry.hop_growth());
-    // What opens a connection is served by no entry that is there. What this packet has shown itself, the flow
-    // knows.
+    // No existing entry serves a segment that opens a connection. The flow already has the progress
+    // of this packet.
     entry.watched = tcp::SYN | (tcp::FIN & !tcp_flags);
 }
 
-/// Says what is written into them.
+/// Writes the translation of the packets into the entry.
 #[inline(always)]
 pub(super) fn translate(entry: &mut Entry, translation: &Translation, tcp_flags: u8) {
     entry.edit = translation.edit;

@@ -158,8 +158,8 @@ fn count_failed(request: &Request) {
     let _done = nat_failed(request.tuple.remote.is_v4().into());
 }
 
-// What counts are functions, since it is done in several places: the time that the kernel takes to load a
-// program grows with its calls for an array's entry.
+// Counting has global functions of its own, since several places need it. The time that the kernel
+// takes to verify a program grows with its look-ups of array entries.
 
 /// Counts a flow that could not be opened; gives 0.
 #[unsafe(no_mangle)]

@@ -21,9 +21,11 @@ pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
         .is_some_and(|found| note::refresh(found, tuple, endpoint, (Side::Pod, shown)))
 }
 
-/// A segment from the outside, if it is one of an endpoint's inbound flow: keeps that alive, and
-/// notes what it shows. `ending` says what it is worth if it ends the connection. Nothing is noted of what comes from where masquerade does not go by now: the pod's
-/// answers need no note, and the flow cache serves such segments without a look at any.
+/// Updates an endpoint's inbound flow for a segment from the outside: keeps its flow mark alive,
+/// and records the segment's progress. `ending` judges a segment that ends the connection.
+///
+/// Segments from remotes that are no longer masqueraded are not recorded. The pod's answers to them
+/// need no flow mark, and the flow cache serves such segments without a look-up of it.
 #[inline(always)]
 pub(super) fn seen(
     tuple: &PodTuple,

@@ -50,7 +50,7 @@ impl Refusal {
     pub(super) fn reason(self, full: DropReason) -> DropReason {
         match self {
             Self::Full => full,
-            // Whose it was has been removed this moment.
+            // The flow of the entry has just been removed.
             Self::Gone => DropReason::NoFlow,
             Self::Exists | Self::Failed => DropReason::HelperFailed,
         }

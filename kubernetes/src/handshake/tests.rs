@@ -64,7 +64,7 @@ fn every_state_has_its_answer() {
         let answers = handshake.observe(&seen, |_| *held);
         assert_eq!(answers.get(&address(1)).copied(), *expected, "row {number}");
         assert_eq!(handshake.is_withheld(address(1)), *withheld, "row {number}");
-        // What is answered is stable: no write follows a write.
+        // The answers are stable: no write follows a write.
         let again = Seen {
             pool: seen.pool.clone(),
             release: answers.clone(),
@@ -149,7 +149,7 @@ proptest! {
         let mut attached = document.pool.clone();
         let mut pods = BTreeSet::new();
         let mut handshake = Handshake::default();
-        // What the node saw last: it gives nothing before it has seen a document.
+        // The document that the node saw last. It allocates nothing before it has seen one.
         let mut known = None::<Seen>;
         for event in events {
             match event {

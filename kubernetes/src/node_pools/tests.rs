@@ -65,7 +65,7 @@ fn what_is_written_has_upstream_names_and_leaves_out_what_is_nothing() {
             }}}
         })
     );
-    // What the server then has is left alone.
+    // The object that the server then has needs no change.
     let mut object = object;
     object["spec"] = patch(&object, &next)["spec"].clone();
     assert_eq!(pools_of(&object), Some(next.clone()));

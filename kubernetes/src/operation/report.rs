@@ -52,7 +52,7 @@ pub enum Reason {
     BlockConflict,
     /// The kubelet takes more pods than its node can have addresses for.
     MaxPodsTooHigh,
-    /// EC2 has taken back blocks that nobody used.
+    /// EC2 has unassigned unused blocks.
     BlocksReleased,
     /// The agent claims blocks that were on their way back to EC2.
     BlocksClaimedAgain,

@@ -211,7 +211,7 @@ fn a_restriction_narrows_selectors_and_leaves_the_default_pool_to_all() {
         let all = restricted(restriction);
         let chosen = all.choose(Family::V4, &blue, &none, "default").unwrap();
         assert_eq!(chosen.pool, expected, "{restriction}");
-        // Who names nothing has not chosen it.
+        // A pod that names no pool has not chosen it.
         let chosen = all.choose(Family::V4, &none, &none, "blue").unwrap();
         assert_eq!(chosen.why, Why::Default, "{restriction}");
     }
@@ -305,7 +305,7 @@ fn a_slip_in_a_pool_changes_neither_its_pods_nor_whom_it_admits() {
         never = Candidates::read([&slip], Some(&never));
     }
 
-    // A first restriction that cannot be read leaves the pool to nobody.
+    // If the first restriction is unreadable, no pod may use the pool.
     let open = json!({"metadata": {"name": "blue"}, "spec": first["spec"]});
     let open = Candidates::read([&open], None);
     let closed = Candidates::read(

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn every_length_of_a_jiffy_shows_its_frequency() {
-        // What x86 and arm64 can have (kernel/Kconfig.hz).
+        // Frequencies of x86 and arm64 (kernel/Kconfig.hz).
         for possible in [100, 250, 300, 1000] {
             let length = (SECOND + i64::from(possible) / 2) / i64::from(possible);
             assert_eq!(hertz(0, length), u32::try_from(possible).ok());

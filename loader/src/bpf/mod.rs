@@ -336,9 +336,9 @@ impl Datapath {
             ..self.settings.clone()
         };
         let pins = self.attachments.pins();
-        // What has no pin would be made anew, and empty.
+        // A map without a pin would be created again, and empty.
         self.upkeep.keep(pins)?;
-        // Programs without notes never look at the map: what they hold may be another one.
+        // Programs without flow marks never read the map, so they may hold another one.
         object::make_room_for_notes(pins, room)?;
         self.reload(settings)
     }
@@ -391,11 +391,11 @@ impl Datapath {
         &self.features
     }
 
-    /// Devices where somebody's `ingress` qdisc has the place of our clsact: what their filters take
-    /// from our programs at the ingress these never see, and there is no egress. None with TCX.
+    /// Devices where a foreign `ingress` qdisc has the place of our clsact. Its filters can take
+    /// packets before our ingress programs, and it has no egress. None with TCX.
     ///
     /// # Errors
-    /// When the kernel does not let itself be read.
+    /// If the kernel's state cannot be read.
     pub fn displaced(&self) -> Result<BTreeSet<u32>> {
         self.attachments.displaced()
     }

@@ -136,7 +136,7 @@ impl DatapathSettings {
     }
 }
 
-/// CPUs that the node may have. Where nobody knows, the first one alone has a flow cache.
+/// Number of CPUs that the node may have. If it is unknown, only the first one has a flow cache.
 fn cpus() -> u32 {
     let cpus = aya::util::nr_cpus().ok();
     cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1)

@@ -133,7 +133,7 @@ fn bpf<T: Attribute>(command: bpf_cmd, attribute: &mut T) -> io::Result<i32> {
 /// Runs a command that answers with a new file descriptor.
 fn bpf_fd<T: Attribute>(command: bpf_cmd, attribute: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attribute)?;
-    // SAFETY: the callers use commands that return a descriptor that nobody else owns.
+    // SAFETY: the callers use commands that return a descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -177,7 +177,8 @@ pub(super) struct TcxLinkInfo {
     pub(super) id: u32,
     /// The id of the program it runs.
     pub(super) program: u32,
-    /// Its device; 0 when the link is severed, because the device went or someone detached it.
+    /// Its device; 0 if the link is severed, because the device was removed or the link was
+    /// detached.
     pub(super) ifindex: u32,
     /// The hook of the device; none when it is none that is known here.
     pub(super) direction: Option<Direction>,
@@ -229,7 +230,8 @@ impl TcxLink {
         bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attribute).map(|_zero| ())
     }
 
-    /// Takes the program off, whoever else holds the link. Removing the pin alone does so later,
+    /// Detaches the program, even if another process holds the link. Removing the pin alone
+    /// detaches it later,
     /// after an RCU grace period.
     pub(super) fn detach(&self) -> io::Result<()> {
         let mut attribute = LinkDetach {

@@ -132,8 +132,9 @@ fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
     all
 }
 
-/// Why an address that a Service names is not taken for one: others may speak with pods from it, and what
-/// pods answered there would be lost. What a pod sends to it reaches whoever has it all the same.
+/// Reason for which a Service's address does not count as one. Other hosts may send to pods from
+/// it, and the pods' answers to them would be lost. A pod's packets to it still reach the host that
+/// has it.
 #[must_use]
 pub fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str> {
     let special = [LINK_LOCAL_V4, LINK_LOCAL_V6].into_iter().chain(METADATA);

@@ -128,15 +128,16 @@ pub(super) struct HostAddress {
     pub(super) yields: bool,
 }
 
-/// Adds the addresses that the host's stack answers for, and says where each comes from.
+/// Adds the addresses that the host's stack answers for, and returns the source of each.
 ///
-/// Those that are about to be put on a device count already, and those on the loopback device, but for
-/// the agent's own that are about to go. Loopback addresses do not: they are the host's alone, and with `route_localnet` its stack would take a pod's
-/// packet. Nor do IPv6 link-local ones: they mean nothing without their link.
+/// Addresses that are about to be added to a device count already. So do those on the loopback
+/// device, except for the agent's own that are about to be removed. Loopback addresses do not
+/// count: they are the host's alone, and with `route_localnet` its stack would take a pod's packet.
+/// IPv6 link-local addresses do not count either, since they mean nothing without their link.
 ///
-/// An endpoint's address that somebody put on a device stays the endpoint's: who copies the
-/// addresses that the cloud gives an ENI to its device, as amazon-ec2-net-utils does, must not cut
-/// off the pods that run.
+/// An endpoint's address that a foreign program adds to a device stays the endpoint's. Programs
+/// such as amazon-ec2-net-utils, which copy an ENI's addresses to its device, must not cut off
+/// running pods.
 pub(super) fn add_host_addresses(
     builder: &mut Builder<'_>,
     exits: &Exits,
@@ -199,7 +200,7 @@ pub(super) fn add_host_addresses(
         })
         .collect();
     for (address, _) in hosts.iter().filter(|(_, host)| !host.yields) {
-        // What has the agent's own address leaves by its ENI as well, whoever gave it that.
+        // Packets from the agent's own address leave by its ENI as well, whatever its source.
         let number = translation.get(address).or(ingress.get(address));
         let entry = number.map_or(AddressEntry::host(), |number| {
             AddressEntry::translation(number.0)

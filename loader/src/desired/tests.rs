@@ -168,7 +168,7 @@ fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
         Some(AddressEntry::host())
     );
 
-    // Nobody but a stranger says so: the pod that has it keeps it, and the reason shows.
+    // Only a foreign program added the address: the pod keeps it, and the reason shows.
     intent.settings.host_addresses.clear();
     let robbed = super::desired(&intent, &observed);
     assert_eq!(
@@ -234,7 +234,7 @@ fn an_address_of_the_agents_own_is_the_hosts_and_leaves_by_its_eni() {
     assert!(objects.contains_key(&Object::Rule(rule)));
     let expected = Some(AddressEntry::translation(1));
     assert_eq!(entry(&observed, &intent, "10.0.1.70"), expected);
-    // One that is about to go is nobody's: its entry says that it is ours until then.
+    // An address that is about to be removed has no owner. Until then its entry marks it as ours.
     let mut observed = observed;
     observed.addresses.insert(Address { ifindex: 1, net });
     let there = MapEntry::Address(own, AddressEntry::translation(1));
@@ -386,7 +386,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     assert_eq!(desired.objects.keys().filter(unreachable).count(), 1);
     let entry_of = |intent: &Intent| entry(&observed, intent, "10.99.0.3");
     assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
-    // Only the ENI's number is told when nobody lists the primary.
+    // Only the ENI's number is known if the document does not list the primary.
     intent.node.enis.remove(&EniNumber::PRIMARY);
     intent.node.addresses = vec!["10.0.0.10".parse().unwrap()];
     assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
@@ -396,7 +396,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     intent.settings.masquerade.only_default_pool = true;
     assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Skip, ETH0)));
 
-    // What an ENI once had is nobody else's.
+    // An address that was an ENI's gets no other entry.
     intent.settings.default_pool = "mars".to_owned();
     assert_eq!(entry_of(&intent), None);
 }

@@ -275,7 +275,7 @@ impl Endpoint {
         EndpointId::of(&self.owner)
     }
 
-    /// True if its record is lost: whose it is nobody knows, only what the kernel has of it.
+    /// True if its record is lost. Its owner is unknown, and only its kernel objects are known.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
         EndpointId::is_unknown(&self.owner)

@@ -44,18 +44,18 @@ pub trait Kernel: Send {
         endpoints: &Endpoints,
     ) -> impl Future<Output = anyhow::Result<Observed>> + Send;
 
-    /// Says what is to be in the kernel, before any step towards it is carried out.
+    /// Announces the desired objects before any step is carried out.
     ///
     /// # Errors
-    /// When no step may be carried out.
+    /// If no step may be carried out.
     fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Says what is to be in the kernel beside what was announced.
+    /// Announces desired objects in addition to those before.
     ///
     /// # Errors
-    /// When no step may be carried out.
+    /// If no step may be carried out.
     fn announce_more(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
         Ok(())
     }

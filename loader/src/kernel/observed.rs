@@ -57,8 +57,8 @@ pub struct Observed {
     pub attachments: BTreeMap<Hook, Attachment>,
     /// Hooks whose program runs, but only as long as the agent does: it has lost its pin.
     pub unpinned: BTreeSet<Hook>,
-    /// For each endpoint's device that was looked at for it, what somebody has there that gets
-    /// packets from the host's stack only, if anything.
+    /// For each checked device of an endpoint, the foreign program, if any, that gets packets only
+    /// from the host's stack.
     pub via_stack: BTreeMap<u32, Option<String>>,
 }
 
@@ -133,7 +133,7 @@ impl Observed {
     pub fn without_endpoints(mut self) -> Self {
         let devices = self.devices_of(|_| true);
         self.take_devices(&devices);
-        // What outlived its device.
+        // These entries and attachments have outlived their device.
         self.maps.retain(
             |_, entry| !matches!(entry, MapEntry::Address(_, value) if value.is_endpoint()),
         );

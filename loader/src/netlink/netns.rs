@@ -30,7 +30,7 @@ impl NetNs {
     /// When there is none, or when it is the caller's own: a pod on the host's network is none of
     /// ours, and its routes would be the node's.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        // Not blocking: whoever names a FIFO gets an error and not our thread.
+        // The open does not block: a path of a FIFO gives an error and does not stop our thread.
         let file = File::options()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)

@@ -146,7 +146,7 @@ impl Socket {
         show: &mut (dyn FnMut(RouteNetlinkMessage) + Send),
     ) -> Result<bool, RequestError> {
         if let Some(sequence) = self.unanswered {
-            // Whatever the abandoned request's end was, nobody waits for it.
+            // The result of the abandoned request does not matter, since its caller has gone.
             if let Err(RequestError::Socket(error)) = self.answer(sequence, &mut |_| {}).await {
                 return Err(error.into());
             }

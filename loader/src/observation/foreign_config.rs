@@ -188,7 +188,7 @@ fn route_text(route: &ForeignRoute) -> String {
     words.join(" ")
 }
 
-/// Somebody else's rule for what has an address of an ENI or its pods, in words.
+/// A foreign rule for packets from an address of an ENI or its pods, as text.
 fn foreign_rule(rule: &Rule, eni: &Eni) -> Option<String> {
     let (Selector::Source(source), Action::Table(table)) = (rule.selector, rule.action) else {
         return None;

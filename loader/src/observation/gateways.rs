@@ -37,8 +37,8 @@ impl Gateway {
         GatewayEntry::slot(self.eni.0, self.address.is_ipv4())
     }
 
-    /// With which MACs a frame begins that goes there, if both are known. A device that asks nobody has entries
-    /// for its neighbours too, with its broadcast address.
+    /// Destination and source MAC of a frame to the gateway, if both are known. A device without
+    /// neighbour resolution has entries for its neighbours, too, with its broadcast address.
     #[must_use]
     pub fn macs(&self) -> Option<[[u8; 6]; 2]> {
         let mac = self.mac.filter(|mac| mac.is_unicast())?;

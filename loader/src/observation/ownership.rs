@@ -1,13 +1,13 @@
 //! Ownership of observed objects.
 //!
-//! An object is ours when it has one of our exact shapes: selector kind, mask, priority, table,
-//! name. Where a shape is one that others make too (a default route in an ENI's table is also
-//! Cilium's), something beside it that nobody else makes has to be there. The protocol number is a
+//! An object is ours if it has one of our exact shapes: selector kind, mask, priority, table, name.
+//! Some shapes are also used by foreign programs: Cilium, too, adds a default route to an ENI's
+//! table. For these a second object has to be there that only we create. The protocol number is a
 //! hint only: the default, `kernel`, is shared with the kernel.
 //!
-//! Only what is recognised here can be removed: [`Owned`] is made in this file, and the steps that
-//! remove are made from it. A leftover of ours that is not recognised is a leak; a stranger's
-//! object that is removed is an outage.
+//! Only objects that are recognised here can be removed: [`Owned`] is created in this file, and the
+//! removing steps are built from it. An unrecognised leftover of ours is a leak. A removed foreign
+//! object is an outage.
 
 use std::collections::BTreeSet;
 
@@ -115,8 +115,8 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
     owned
 }
 
-/// The endpoint whose host-side device this is: by kind and name, and by MAC or, where somebody
-/// changed that, by group.
+/// The endpoint whose host-side device this is: by kind and name, and by MAC or, if that was
+/// changed, by group.
 #[must_use]
 pub fn endpoint_device(link: &Link) -> Option<EndpointId> {
     EndpointId::from_device(&link.name).filter(|id| {
@@ -184,8 +184,8 @@ pub fn table_number(table: u32) -> Option<EniNumber> {
         .map(EniNumber)
 }
 
-/// The ENI tables that are in our use: nobody else's rule looks into one by a masked mark that
-/// fits the table's number, and nobody else puts an unreachable default of our metric into one.
+/// The ENI tables that we use. Only our rules look into one by a masked mark that matches the
+/// table's number, and only we add an unreachable default of our metric to one.
 fn eni_tables(observed: &Observed) -> BTreeSet<u32> {
     let by_rule = observed.rules.iter().filter_map(|rule| {
         let number = mark_rule_number(rule)?;

@@ -1,8 +1,9 @@
-//! Dependencies between the steps of a plan: what must not be tried once another step has failed.
+//! Dependencies between the steps of a plan: the steps that must be skipped once another one has
+//! failed.
 //!
-//! A step that rests on a failed one would be refused by the kernel, or would let packets in where
-//! nothing guards them yet. Every other step goes on, so that one object that cannot be brought
-//! about costs nothing but itself and what needs it. The order of the steps is in `plan/order.rs`.
+//! The kernel would refuse a step that depends on a failed one, or it would let packets in where
+//! nothing guards them yet. All other steps go on. So an object that cannot be created affects only
+//! the objects that need it. The order of the steps is in `plan/order.rs`.
 
 use std::net::IpAddr;
 
@@ -23,7 +24,7 @@ pub(crate) fn rests_on(step: &Planned, failed: &Planned, observed: &Observed) ->
         (true, true) => object.key() == other.key() || addition(object, other, observed),
         (false, false) => object.key() == other.key() || removal(object, other),
         (false, true) => is_replaced_by(object, other),
-        // What leads astray goes before what takes its place.
+        // A misleading object is removed before its replacement is added.
         (true, false) => object.key() == other.key(),
     }
 }
@@ -37,7 +38,7 @@ fn addition(object: &Object, failed: &Object, observed: &Observed) -> bool {
         (Object::Up(ifindex), Object::Sysctl(sysctl, _)) => {
             sysctl.name == "accept_ra" && sysctl.scope == SysctlScope::Device(*ifindex)
         }
-        // What the pod sends would get past the program.
+        // The pod's packets would bypass the program.
         (Object::Up(ifindex), Object::Attachment(hook)) => {
             hook.program == Program::FromEndpoint && is_unguarded(*hook, *ifindex, observed)
         }
@@ -74,9 +75,9 @@ fn is_unguarded(hook: Hook, ifindex: u32, observed: &Observed) -> bool {
 
 fn removal(object: &Object, failed: &Object) -> bool {
     match (object, failed) {
-        // What is redirected to a device that is gone is lost uncounted.
+        // A redirect to a deleted device drops packets without a counter.
         (Object::Device(_), Object::MapEntry(MapEntry::Address(_, entry))) => entry.is_endpoint(),
-        // What the pod still sends would get past the program.
+        // Packets that the pod still sends would bypass the program.
         (Object::Attachment(hook), Object::Device(_)) => hook.program == Program::FromEndpoint,
         // As long as pods send by the ENI, the kernel asks for its gateway with this address.
         (Object::Address(address), Object::MapEntry(MapEntry::Eni(_, entry))) => {
@@ -103,7 +104,7 @@ fn is_replaced_by(object: &Object, other: &Object) -> bool {
         (Object::Address(old), Object::Address(new)) => {
             old.ifindex == new.ifindex && old.net.addr().is_ipv4() == new.net.addr().is_ipv4()
         }
-        // What the longer prefix is to cover would be of no class.
+        // The addresses of the longer prefix would have no class.
         (
             Object::MapEntry(MapEntry::Destination(old, _)),
             Object::MapEntry(MapEntry::Destination(new, _)),

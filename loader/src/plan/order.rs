@@ -62,8 +62,8 @@ pub(super) enum Addition {
     EndpointAttachment,
     /// After everything that a packet from or to it needs.
     EndpointAddress,
-    /// With the program and the entries there, so that no packet of the pod gets past them: what
-    /// the stack would do with it is to send it by the primary, whoever owns its source.
+    /// After the program and the entries, so that no packet of the pod bypasses them. The stack
+    /// would send it by the primary, whichever ENI owns its source.
     EndpointUp,
     /// The kernel takes no route to a device that is down. Until now the block's route keeps what
     /// the host sends to the endpoint from leaving the node.

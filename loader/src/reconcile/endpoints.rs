@@ -167,7 +167,7 @@ fn failed_pass(
         applied: progress.applied,
         remaining: 0,
         failures: earlier.chain(failures).collect(),
-        // Whether there is anything of them nobody knows.
+        // The kernel's state of them is unknown.
         lingering: of.values().flatten().copied().collect(),
         endpoints: BTreeMap::new(),
     }

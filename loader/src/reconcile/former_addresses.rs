@@ -18,7 +18,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 pub(super) struct FormerAddresses(BTreeMap<IpAddr, Instant>);
 
 impl FormerAddresses {
-    /// Takes out of a plan what would make an old address the host's, or nobody's, too early.
+    /// Removes steps from a plan that would give an old address to the host, or remove it, too
+    /// early.
     pub(super) fn hold_back(&mut self, plan: &mut Plan, observed: &Observed, now: Instant) {
         let Plan { steps, objects, .. } = plan;
         let old = steps.iter().filter_map(|planned| {

@@ -1,4 +1,4 @@
-//! Addresses that nobody has any more, and of which the kernel still has something.
+//! Addresses without an owner that the kernel still has objects of.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use crate::kernel::{MapEntry, Object};
 use crate::plan::Planned;
 
-/// The addresses of what is still to be removed: nobody else may have them before it is gone. An
-/// endpoint's device alone is no matter: it goes last, and without an entry nothing leaves by it.
+/// The addresses of objects that are still to be removed. They must not be allocated before that.
+/// An endpoint's device alone does not matter: it is removed last, and without an entry it carries
+/// no packets.
 pub(super) fn addresses(left: &[Planned]) -> BTreeSet<IpAddr> {
     let removals = left.iter().filter(|planned| !planned.adds);
     removals

@@ -1,4 +1,4 @@
-//! Counts what others undo, and notices when somebody keeps undoing it.
+//! Counts drift that foreign programs cause, and detects repeated drift.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -30,9 +30,9 @@ pub struct Repairs {
 /// The memory behind [`Repairs`].
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The objects that were there, and should be, at the end of the last pass that was clean, or
-    /// clean as far as what the object serves. Only of these can it be said that somebody else
-    /// undid them: an object that was never there is new.
+    /// The desired objects that were there at the end of the last clean pass, or of the last pass
+    /// that was clean for the object's scope. Only the loss of these is drift by a foreign program.
+    /// An object that was never there is new.
     settled: BTreeSet<Object>,
     recent: BTreeMap<ObjectKey, Recent>,
     total: u64,
@@ -64,7 +64,7 @@ impl Ledger {
         self.settled.remove(object);
     }
 
-    /// Nothing that is missing from now on was undone by somebody else.
+    /// Resets the state: objects that are missing from now on do not count as drift.
     pub(super) fn forget_all(&mut self) {
         self.settled.clear();
     }

@@ -182,7 +182,7 @@ fn notes_are_counted_where_none_has_been_made_before() {
     in_world(|world| {
         drop(world.load(AttachMode::Auto));
         assert!(counts_notes(world));
-        // What is in the other maps is in the counts, and what was in this one does no harm there.
+        // The counts cover the entries of the other maps. Stale counts of this map do no harm.
         std::fs::remove_file(world.map_pin(map::INBOUND)).unwrap();
         drop(world.load(AttachMode::Auto));
         assert!(counts_notes(world));

@@ -208,7 +208,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds.unwrap())
 }
 
-/// Nobody asks for policy.
+/// A switch for tests without policy.
 struct NoSwitch;
 
 impl nat::Switch for NoSwitch {

@@ -132,7 +132,7 @@ fn a_link_that_lost_its_pin_while_someone_holds_it_gets_it_back() {
         assert_eq!(at(&mut datapath, hook), None);
         attach(&mut datapath, hook);
         assert_eq!(world.link(hook), before);
-        // Whoever holds it does not keep it from being detached either.
+        // A process that holds the link does not prevent its detachment either.
         datapath.apply(&StepKind::Detach(hook)).unwrap();
         assert_eq!(datapath.foreign_programs([&device]).unwrap(), []);
         drop(held);

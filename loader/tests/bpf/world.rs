@@ -175,7 +175,7 @@ pub(crate) fn attach(datapath: &mut Datapath, hook: Hook) {
     assert_eq!(at(datapath, hook), Some(Attachment::Current));
 }
 
-/// Puts someone else's filter that matches everything and does nothing on a device.
+/// Adds a foreign filter to a device that matches everything and does nothing.
 pub(crate) fn add_u32_filter(device: &str, direction: &str, priority: &str) {
     run(
         "tc",
@@ -186,7 +186,7 @@ pub(crate) fn add_u32_filter(device: &str, direction: &str, priority: &str) {
     );
 }
 
-/// Someone else's program. It is one of ours by its code, but nothing says that it is ours.
+/// A foreign program. Its code is that of one of ours, but nothing identifies it as ours.
 pub(crate) struct Stranger(Ebpf);
 
 impl Stranger {

@@ -352,7 +352,7 @@ fn a_big_table_is_shown_whole() {
             .dump(&mut |entry| assert!(originals.insert(entry.original), "{entry:?} again"))
             .expect("dump");
         assert_eq!(originals.len(), SOCKETS * usize::from(PORTS));
-        // Whoever asks on after a dump that was left halfway gets a whole one.
+        // After an abandoned dump the next one is complete.
         let halfway = panic::catch_unwind(AssertUnwindSafe(|| {
             let leave = &mut |_: &Entry| panic::resume_unwind(Box::new("enough"));
             conntrack.dump(leave)

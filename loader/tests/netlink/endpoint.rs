@@ -222,7 +222,7 @@ fn a_wrong_netns_is_an_error_that_names_it() {
     });
 }
 
-/// The pod that was added is gone, and somebody else lives at its path.
+/// The added pod is gone, and its path leads to another namespace.
 #[test]
 fn a_netns_that_is_another_one_now_is_left_alone() {
     in_netns(async |netlink| {
@@ -242,7 +242,7 @@ fn a_netns_that_is_another_one_now_is_left_alone() {
 fn a_failure_inside_the_pod_leaves_nothing() {
     in_netns(async |netlink| {
         let pod = Pod::new();
-        // A default route of somebody else's: not ours to replace.
+        // A foreign default route, which we must not replace.
         pod.run("ip link add chained type veth peer name chainedp");
         pod.run("ip link set chained up");
         pod.run("ip route add default dev chained");

@@ -42,7 +42,7 @@ pub(super) async fn follow(
                 lease.term.map(|term| term.since),
             )
         };
-        // Another leader was there between two terms, even if nobody looked then.
+        // There was another leader between two terms, even if it was not observed.
         let is_new = term != std::mem::replace(&mut since, term);
         if is_new && !inbox.give(Input::Standing(Standing::Following)).await {
             return;

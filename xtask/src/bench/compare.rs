@@ -29,7 +29,7 @@ impl CheckedOut {
         let root = datapath_build::workspace_root()
             .join("target/compare")
             .join(id.trim());
-        // What an earlier run that was killed left there.
+        // An earlier run that was killed may have left the folder.
         if root.exists() {
             fs::remove_dir_all(&root).with_context(|| root.display().to_string())?;
         }
@@ -77,7 +77,7 @@ pub(super) fn run(
     let mut turns = Vec::new();
     for turn in 1..=options.turns {
         note(&format!("bench: turn {turn} of {}", options.turns));
-        // Who comes first may find the machine warmer or colder.
+        // The first run of a turn may find the machine warmer or colder, so the order alternates.
         let turn = if turn % 2 == 0 {
             let new = measured(bench)?;
             (measured(&old)?, new)

@@ -108,7 +108,7 @@ impl Go {
 fn is_new_enough(program: &Path) -> bool {
     let output = Command::new(program)
         .args(["env", "GOVERSION"])
-        // What its own go.mod would ask for is of no account.
+        // A toolchain line in its own go.mod must not matter.
         .env("GOTOOLCHAIN", "local")
         .stderr(Stdio::null())
         .output();

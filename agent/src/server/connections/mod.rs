@@ -1,7 +1,7 @@
-//! Connections of a server: how many there are, and which one gives way to the next.
+//! Connections of a server: their limit, and the choice of the one that makes room for the next.
 //!
-//! A server accepts always. Where all slots are taken, a connection without work in hand makes room, so
-//! that nobody silences the server by connections that send nothing, or that take no answer.
+//! A server always accepts. If all slots are taken, a connection without a request in work is
+//! closed. So connections that send nothing, or that take no answer, cannot block the server.
 
 mod serve;
 mod slots;

@@ -26,7 +26,8 @@ pub(crate) struct Times {
     pub(crate) whole: Duration,
 }
 
-/// Answers the one request of a connection, which ends with it: nobody can hold one open and idle.
+/// Answers the only request of a connection and closes it, so that no caller can hold it open and
+/// idle.
 pub(crate) async fn serve<P, S>(slot: Slot<P>, stream: S, router: Router, times: Times)
 where
     P: Copy + Eq + Hash + Send + 'static,

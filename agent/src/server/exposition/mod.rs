@@ -1,6 +1,6 @@
 //! Probes and metrics by HTTP, for the tools of a cluster.
 //!
-//! Nobody is asked who he is, and nothing can be changed.
+//! The endpoint is unauthenticated and read-only.
 
 mod metrics;
 mod text;
@@ -88,7 +88,7 @@ impl Exposition {
         let all = self.0.into_iter();
         let all = all.map(|(listener, paths)| listen(listener, paths.router(context.clone())));
         join_all(all).await;
-        // Without an address nobody is to ask.
+        // Without an address nothing is served.
         std::future::pending::<()>().await;
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(life(&agent, limit).await, Some(Vec::new()));
     }
 
-    /// Callers who send nothing, or a part of a head, hold up nobody.
+    /// Callers that send nothing, or a part of a head, delay no other caller.
     #[tokio::test]
     async fn idle_callers_do_not_keep_probes_out() {
         let address = Some(([127, 0, 0, 1], 0).into());

@@ -52,7 +52,7 @@ pub(in crate::bpf) fn directions(kind: &str) -> &'static [Direction] {
     }
 }
 
-/// Devices with somebody's `ingress` qdisc, which takes the place of our clsact.
+/// Devices with a foreign `ingress` qdisc, which takes the place of our clsact.
 pub(in crate::bpf) fn displaced(socket: &TcSocket) -> Result<BTreeSet<u32>> {
     let qdiscs = socket.ingress_qdiscs()?.into_iter();
     let ingress = qdiscs.filter(|qdisc| qdisc.kind == INGRESS);
@@ -164,8 +164,8 @@ pub(super) fn attach(
         })
 }
 
-/// Makes a clsact qdisc where there is none. Somebody's `ingress` qdisc does as well for a program
-/// of the ingress: its filters are run at the same place, and it is not changed by one more.
+/// Adds a clsact qdisc if there is none. A foreign `ingress` qdisc is sufficient for an ingress
+/// program: its filters run at the same hook, and one more filter does not change it.
 fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
     let ifindex = hook.ifindex;
     match socket.add_clsact(ifindex) {

@@ -15,7 +15,7 @@ use crate::bpf::attach::{directions, is_ours};
 use crate::bpf::sys::{TcxProgram, query_tcx};
 use crate::kernel::Link;
 
-/// A program on a device, whoever put it there.
+/// A program on a device, of any owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BpfProgram {
     /// The device's name.

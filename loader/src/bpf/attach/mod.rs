@@ -165,8 +165,8 @@ impl Attachments {
         }
     }
 
-    /// Devices where our programs are behind somebody's `ingress` qdisc, or have no place. Where TCX
-    /// may be used there are none.
+    /// Devices where a foreign `ingress` qdisc runs before our programs or leaves them no hook.
+    /// None if TCX may be used.
     pub(super) fn displaced(&self) -> Result<BTreeSet<u32>> {
         match self.mechanisms.enis {
             Mechanism::Tcx => Ok(BTreeSet::new()),

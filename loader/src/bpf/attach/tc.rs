@@ -1,7 +1,7 @@
 //! Qdiscs and filters over rtnetlink, in the calling thread's network namespace.
 //!
-//! Answers are read attribute by attribute, and only the few that matter: a foreign qdisc or
-//! filter of a kind that nobody here knows must never spoil a dump.
+//! Answers are parsed attribute by attribute, and only for the few that matter. A foreign qdisc or
+//! filter of an unknown kind must never break a dump.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -141,8 +141,8 @@ fn pin_again(link: &TcxLink, path: &Path) -> Result<()> {
     pin(link, path)
 }
 
-/// Our program's link that lost its pin: the kernel detaches it only after a while, never while
-/// someone holds it, and meanwhile refuses the same program a second time.
+/// Our program's link that lost its pin. The kernel detaches it only after a while, and never while
+/// a process holds it. Until then it refuses to attach the program again.
 fn unpinned_of(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
     let direction = hook.direction();
     let (programs_there, _revision) = query_tcx(hook.ifindex, direction)?;
@@ -172,7 +172,7 @@ fn update(link: &TcxLink, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
     }
     match link.update(program) {
         Ok(()) => Ok(true),
-        // The device went, or someone detached the link, since it was looked at.
+        // Since the check the device was removed, or the link was detached.
         Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(false),
         Err(error) => {
             Err(error).with_context(|| format!("cannot update the link of {}", hook.program.name()))

@@ -1,4 +1,4 @@
-//! Endpoints' devices on which somebody handles packets that only the host's stack brings there.
+//! Endpoints' devices with foreign programs that need packets from the host's stack.
 //!
 //! Packets that we deliver bypass the qdiscs and the egress of a pod's device. Packets that a pod
 //! sends bypass all programs after ours at its ingress.

@@ -58,8 +58,8 @@ impl Groups {
         let word = self.0.get(&group, 0);
         let word = word.context("cannot read the map CACHE_EPOCHS")?;
         match word.and_then(given_up) {
-            // What programs add meanwhile is lost. Nothing rests on it: the word is none that an entry of
-            // the flow cache can have been made with.
+            // Counts that programs add in between are lost. That does no harm: no entry of the flow
+            // cache can have been made with this word.
             Some(word) => self
                 .0
                 .put(&group, &word, 0)

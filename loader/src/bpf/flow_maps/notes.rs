@@ -1,4 +1,4 @@
-//! The map of notes of the host's stack, for whoever renews them.
+//! The map of flow marks of the host's stack, for their renewal.
 
 use std::net::IpAddr;
 

@@ -83,7 +83,7 @@ impl Gateways {
         let now = now.context("cannot read the time in jiffies")?;
         let until = now + LEASE.as_secs() * u64::from(self.hertz);
         for (slot, entry) in wanted {
-            // Nobody is to see half of a MAC: it is written while it is not good.
+            // The MAC is written while the entry is invalid, so that no program reads half of it.
             if !self.is_written(slot, &entry) || entry == GatewayEntry::UNKNOWN {
                 self.put(slot, entry)?;
             }

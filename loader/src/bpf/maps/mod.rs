@@ -171,8 +171,8 @@ fn prefix(key: &Key<Addr>) -> Option<IpNet> {
     net.map(|net| net.trunc())
 }
 
-/// The number of an ENI as a map holds it. One that no ENI can have, which nobody of ours wrote,
-/// becomes the highest: it differs from what is desired and so is repaired.
+/// The number of an ENI in a map. A foreign value that no ENI can have becomes the highest number:
+/// it differs from the desired one and is repaired.
 fn number(raw: u32) -> EniNumber {
     EniNumber(u8::try_from(raw).unwrap_or(u8::MAX))
 }

@@ -150,7 +150,7 @@ fn the_agent_file_counts_only_where_it_is_used() {
     intent.settings.masquerade.agent = Some("/file".into());
     let used = classes(&known(&intent, &host()));
     assert_eq!(used[&net], DestinationClass::MASQ_AGENT);
-    // What the VPC has stays exempt whatever the file says.
+    // CIDRs of the VPC stay exempt, whatever the file contains.
     assert!(class_of(&used, "10.0.0.0/16").contains(DestinationClass::VPC));
     let agent = AgentCidrs {
         masq_link_local: true,

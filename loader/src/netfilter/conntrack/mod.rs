@@ -111,7 +111,7 @@ fn message(family: NetfilterProtoFamily, inner: ConntrackMessage) -> NetfilterMe
     NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), inner)
 }
 
-/// Says what the kernel's first refusal means.
+/// Explains the kernel's first refusal.
 fn unavailable(error: RequestError) -> anyhow::Error {
     // nfnetlink answers EINVAL to a subsystem that it does not have and could not load
     // (`nfnetlink_rcv_msg` in net/netfilter/nfnetlink.c).

@@ -1,4 +1,4 @@
-//! Entries that outlive a pod: they still lead packets to its address, whoever has that next.
+//! Entries that outlive a pod: they still lead packets to its address, which another pod may get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -109,7 +109,7 @@ mod tests {
             ("10.0.0.20", "10.0.9.9", DESTINATION_NAT),
             ("10.0.9.9", "10.0.0.20", DESTINATION_NAT),
             ("10.0.0.20", "10.0.0.21", SOURCE_NAT),
-            // Answered, not changed, and of nobody here.
+            // An answered entry, one without NAT, and one without a pod of this node.
             ("10.0.0.20", "10.0.9.9", DESTINATION_NAT | ANSWERED),
             ("10.0.0.20", "10.0.9.9", 0),
             ("10.0.9.9", "10.0.9.8", DESTINATION_NAT),

@@ -56,8 +56,8 @@ impl Untracked {
         self.problem.as_deref()
     }
 
-    /// Makes the table where it is needed, and puts it back where somebody removed it. Costs one short
-    /// request while nobody changes any rule.
+    /// Creates the table if it is needed, and restores it if it was removed. Costs one short
+    /// request while no rule changes.
     pub fn keep(&mut self) {
         let problem = match self.look() {
             Ok(()) => None,
@@ -127,8 +127,8 @@ pub fn remove() -> anyhow::Result<bool> {
     }
 }
 
-/// True if connection tracking follows this node's packets. Its entries show that: the module may be
-/// loaded with nobody using it.
+/// True if connection tracking follows this node's packets. Its entries show that, since the module
+/// may be loaded without use.
 fn is_tracking() -> bool {
     netfilter_sysctl("nf_conntrack_count").is_some_and(|entries| entries > 0)
 }

@@ -38,10 +38,9 @@ pub(in crate::netlink) async fn add(socket: &mut Socket, rule: &Rule) -> anyhow:
 
 /// Removes a rule.
 ///
-/// The kernel deletes the first rule that has what the request names, and takes what the request
-/// leaves out, a mark of 0 included, for "any" (`rule_find` in `net/core/fib_rules.c`). So the
-/// list is looked at first, and where a stranger's rule would go in the place of ours, nothing
-/// does.
+/// The kernel deletes the first rule that matches the request. A part that the request leaves out,
+/// a mark of 0 included, matches any value (`rule_find` in `net/core/fib_rules.c`). So the rules
+/// are listed first. If a foreign rule would be deleted instead of ours, none is.
 pub(in crate::netlink) async fn delete(socket: &mut Socket, rule: &Rule) -> anyhow::Result<()> {
     let request = RouteNetlinkMessage::DelRule(message(rule)?);
     let rules = observe::rules(socket).await?;

@@ -46,7 +46,7 @@ impl Host {
         host.route(ETH0, "0.0.0.0/0", Some("10.0.0.1"), 16);
         host.route(ETH0, "10.0.0.0/24", None, PROTOCOL_KERNEL);
         host.address(ETH0 + 1, "10.0.1.10/32");
-        // What DHCPv6 gives, and the route that the kernel makes of it.
+        // The address of DHCPv6, and the route that the kernel adds for it.
         host.address(ETH0 + 1, "2001:db8:0:1::10/128");
         host.route(ETH0 + 1, "2001:db8:0:1::10/128", None, PROTOCOL_KERNEL);
         host
@@ -184,7 +184,7 @@ fn addresses_that_are_another_ones_are_claims() {
     assert_eq!(
         host.traces(),
         [
-            // The primary's own, which is a stranger on the secondary besides.
+            // The primary's own address, which is foreign on the secondary.
             trace(TraceKind::Claim, (0, "eth1"), "10.0.0.10/32", None),
             trace(TraceKind::Claim, (1, "eth0"), "10.0.1.10/24", None),
             trace(TraceKind::Claim, (1, "eth0"), "10.0.1.64/28", None),

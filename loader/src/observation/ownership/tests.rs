@@ -297,7 +297,7 @@ fn an_address_of_the_agents_own_by_what_the_datapath_knows() {
         observed.maps.insert(entry.key(), entry);
         assert_eq!(is_ours(&observed, Object::Address(own)), expected);
     }
-    // With a longer network, it is somebody else's, and so are both where another device has it too.
+    // With a longer network the address is foreign. Both are foreign if another device has it, too.
     for (other, also) in [
         (address(1, "10.0.1.77/24"), Some(Scope::Node)),
         (address(BRIDGE, "10.0.1.77/32"), None),
@@ -333,7 +333,7 @@ fn an_address_by_its_rule_and_its_device() {
         .insert(route(11, "0.0.0.0/0", via("10.0.1.1")));
     assert_eq!(is_ours(&by_route, Object::Address(own)), scope);
 
-    // The same address elsewhere, or with a longer network, is somebody else's.
+    // An equal address on another device, or with a longer network, is foreign.
     for other in [
         address(BRIDGE, "10.0.1.10/32"),
         address(own.ifindex, "10.0.1.10/24"),

@@ -186,7 +186,7 @@ fn the_way_through_the_stack_is_told_with_what_comes_then() {
         scene.explain("tcp", "10.0.1.65", "10.0.0.10").unwrap().then,
         None
     );
-    // What is dropped behind the stack is dropped.
+    // A packet that is dropped after the stack counts as dropped.
     let portless = scene.says("47", "10.0.1.65", "1.1.1.1");
     assert_eq!(
         portless,
@@ -356,7 +356,7 @@ fn a_known_flow_keeps_its_way() {
         ("translated", Some(60_000))
     );
     assert_eq!(found.snat, Some("10.0.2.10".parse().unwrap()));
-    // A former pod's with the same address is nobody's.
+    // A flow of a former pod with the same address does not count.
     flow.endpoint = identity ^ 1;
     scene.flows.maps().flows.insert(moved, flow);
     assert_eq!(scene.says("tcp", pod, "10.0.9.9:9").1, "exempt-vpc");

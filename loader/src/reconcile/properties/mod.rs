@@ -153,8 +153,8 @@ fn assert_turned_back(state: &Observed) {
     }
 }
 
-/// No pod's device comes up, or stays up, without its program: the stack would send what the pod
-/// sends by the primary, whoever owns its source.
+/// No pod's device comes up, or stays up, without its program: the stack would send the pod's
+/// packets by the primary, whichever ENI owns their source.
 fn assert_programmed(start: &Observed, kernel: &ModelKernel) {
     let unguarded = |state: &Observed| -> BTreeSet<u32> {
         let guarded = |ifindex| {

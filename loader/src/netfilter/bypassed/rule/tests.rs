@@ -120,7 +120,7 @@ fn a_range_names_the_networks_that_it_is_made_of() {
         compared(last, &[10, 0, 1, 15]),
     ];
     assert!(named_nets(none).is_empty());
-    // What is compared next is another thing.
+    // The next comparison is of another field.
     let port = Expressions::Payload(vec![Payload::Base(2), Payload::Offset(2), Payload::Len(2)]);
     let ports = [compared(first, &[0, 80]), compared(last, &[0, 90])];
     let both = [header(16, 4), compared(first, &[10, 0, 1, 16]), port];
