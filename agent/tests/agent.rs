@@ -85,7 +85,7 @@ fn wait_for(what: &str, deadline: Duration, mut is_so: impl FnMut() -> bool) -> 
     start.elapsed()
 }
 
-/// A node with two ENIs, and what stands for the VPC behind them.
+/// A node with two ENIs, and a namespace that stands for the VPC.
 struct Lab {
     folder: TempDir,
     name: String,

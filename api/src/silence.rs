@@ -15,7 +15,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The process behind a connection; `None` if it is out of our sight, as from a container.
+    /// The peer process of a connection; `None` if it is not visible to us, as in a container.
     pub(super) fn of(stream: &UnixStream) -> Option<Self> {
         let pid = stream.peer_cred().ok()?.pid()?;
         (pid > 0).then(|| Self::of_pid(pid))

@@ -93,7 +93,7 @@ impl Lists {
         self.are_streamed.load(Ordering::Relaxed)
     }
 
-    /// Switches to lists for good.
+    /// Switches to lists permanently.
     fn give_up(&self, why: &str) {
         if self.are_streamed.swap(false, Ordering::Relaxed) {
             tracing::info!(

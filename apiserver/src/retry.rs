@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-/// The wait behind the first failure; each further one in a row doubles it.
+/// The wait after the first failure; each further consecutive one doubles it.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -32,8 +32,7 @@ impl Retry {
     }
 }
 
-/// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
-/// it, says so.
+/// The wait that a busy server requests, if an error or one of its sources has it.
 #[must_use]
 pub fn requested(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {

@@ -1,4 +1,4 @@
-//! Ctrl-C: what runs ends in order and leaves nothing behind.
+//! Ctrl-C: the running command ends in order and leaves no leftovers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

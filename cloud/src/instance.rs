@@ -55,7 +55,7 @@ impl InstanceState {
         }
     }
 
-    /// Reports if the instance is gone for good. A state that is not known is no reason to think so.
+    /// Returns true if the instance is terminated. An unknown state does not count as terminated.
     #[must_use]
     pub fn is_terminated(&self) -> bool {
         *self == Self::Terminated

@@ -32,7 +32,7 @@ pub enum Code {
     CheckFailed,
     /// The agent speaks no version of the socket's interface that this plugin speaks.
     AgentVersion,
-    /// The agent refused an address for good.
+    /// The agent refused an address permanently.
     AddressRefused,
     /// The owner has another endpoint.
     OwnerConflict,

@@ -1,8 +1,8 @@
-//! The packet headers that the programs read, of alignment 2 at most: a frame begins at an even
-//! address, and an IP header lies two bytes off a word boundary behind Ethernet.
+//! The packet headers that the programs read, of alignment 2 at most. A frame begins at an even
+//! address, and the IP header after Ethernet is two bytes off a word boundary.
 //!
-//! Addresses are lanes of 16 bits: the BPF back end splits an access to what may lie at an odd
-//! address into single bytes.
+//! Addresses are lanes of 16 bits: the BPF back end splits an access into single bytes if the
+//! address may be odd.
 
 mod transport;
 

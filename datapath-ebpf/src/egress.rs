@@ -64,9 +64,9 @@ pub(crate) fn leave(packet: &Packet, origin: Origin) -> Code {
     })
 }
 
-// One for each origin: what becomes of the other's packets is not in the same program then.
+// There is one for each origin, so that no program contains the code for the other's packets.
 
-/// The number of what became of a packet that a pod sends.
+/// The number of the outcome of a packet that a pod sends.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn sent_by_pod(skb: *mut __sk_buff) -> u32 {
@@ -175,8 +175,8 @@ fn action(
                     return error(packet, work, leaving, ruling, origin);
                 }
                 (Ok(Transport::None), _) => return unknown(leaving),
-                // Cut short, it belongs to no translated flow; what becomes of it else is not for
-                // us.
+                // A truncated packet belongs to no translated flow. The rest of its path is not
+                // ours.
                 (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
                 (Err(reason), _) => return Err(reason),
             }
@@ -202,8 +202,8 @@ pub(crate) fn goes_up(mapping: Mapping, origin: Origin) -> bool {
     mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed)
 }
 
-/// True if a packet takes the host's stack where there is a note of its flow: the stack has it
-/// behind it else.
+/// True if a packet takes the host's stack whenever its flow has a mark. Otherwise it has passed
+/// the stack already.
 #[inline(always)]
 fn goes_by_notes(origin: Origin) -> bool {
     settings::notes_stack() && matches!(origin, Origin::Pod)

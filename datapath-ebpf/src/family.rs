@@ -47,8 +47,8 @@ pub(crate) struct Ip {
     pub(crate) destination: Addr,
     /// TTL or hop limit.
     pub(crate) ttl: u8,
-    /// Protocol of the transport header. Behind IPv6 extension headers that cannot be followed, of
-    /// the first of these.
+    /// Protocol of the transport header. If IPv6 extension headers cannot be followed, that of the
+    /// first of these.
     pub(crate) protocol: u8,
     /// Length of the packet in bytes, header included.
     pub(crate) length: usize,

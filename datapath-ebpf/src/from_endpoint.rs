@@ -38,7 +38,8 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     }
 }
 
-/// The number of what becomes of an ARP packet from a pod. A function of its own, for the stack of its
+/// The number of the outcome of an ARP packet from a pod. A function of its own, to save stack in
+/// its
 /// caller.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -51,7 +52,7 @@ extern "C" fn arp_decided(skb: *mut __sk_buff) -> u32 {
 /// namespaces, gets an entry for the sender that an ARP packet names.
 #[inline(always)]
 fn arp(packet: &Packet) -> Result<Verdict, DropReason> {
-    /// Where the sender's address lies: behind five fields of 8 bytes and its MAC (RFC 826).
+    /// Offset of the sender's address: after five fields of 8 bytes in all and its MAC (RFC 826).
     const SENDER: usize = IP_OFFSET + 8 + 6;
     let sender: u32 = packet.copy(SENDER)?;
     // A probe has no sender (RFC 5227 section 2.1.1).

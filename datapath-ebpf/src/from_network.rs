@@ -126,8 +126,8 @@ fn is_unroutable(ip: &Ip) -> bool {
             && maps::destination(&ip.source).contains(DestinationClass::UNROUTABLE))
 }
 
-/// Notes what is opened from a source that the pod's own packets to it would be translated for,
-/// so that the answers are not. TCP is noted when the pod accepts: a scan leaves nothing behind.
+/// Marks a flow from a source to which the pod's own packets would be translated, so that its
+/// answers are not. TCP is marked once the pod accepts, so a scan leaves no state.
 #[inline(always)]
 fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), DropReason> {
     if !ip.version.is_masqueraded() || !matches!(endpoint.pool(), PoolPolicy::Masquerade) {

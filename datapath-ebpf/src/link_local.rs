@@ -1,5 +1,5 @@
-//! Link-local addresses that an endpoint uses. The host may ask for the neighbour behind each of
-//! them, and its neighbour table is one for all namespaces.
+//! Link-local addresses that an endpoint uses. The host may resolve each of them, and its neighbour
+//! table is shared by all namespaces.
 
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -129,8 +129,8 @@ pub(crate) fn address(address: &Addr) -> Option<&'static AddressEntry> {
 /// The classes of a destination; none for one that no prefix covers.
 #[inline(always)]
 pub(crate) fn destination(address: &Addr) -> DestinationClass {
-    /// The key is packed, its address behind four bytes; with this before it, the address is written in
-    /// two words.
+    /// Wrapper of a packed key, whose address follows four bytes. With these four bytes before the
+    /// key, the address is aligned and written in two words.
     #[repr(C, align(8))]
     struct Aligned(u32, Key<Addr>);
     let key = Aligned(0, Key::new(128, *address));

@@ -52,7 +52,7 @@ impl Ports {
         }
     }
 
-    /// True if these are of a TCP segment behind the one that opens its connection.
+    /// True if these are of a TCP segment after the one that opens its connection.
     #[inline(always)]
     pub(crate) fn is_past_syn(self) -> bool {
         self.protocol == protocol::TCP && self.tcp_flags & (tcp::SYN | tcp::ACK) != tcp::SYN

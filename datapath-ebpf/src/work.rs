@@ -195,8 +195,8 @@ pub(crate) fn write<T>(part: *mut T, value: T) {
     unsafe { part.write(value) };
 }
 
-/// A value of one part that is to be written into another. Of memory that may overlap, the compiler makes
-/// a call to `memmove`, which moves byte by byte; of memory that is read for good it does not.
+/// A value of one part that is to be written into another. For memory that may overlap, the
+/// compiler emits a call to `memmove`, which copies byte by byte. A volatile read avoids that.
 #[inline(always)]
 pub(crate) fn copied<T: Copy>(value: &T) -> T {
     // SAFETY: a reference.

@@ -89,9 +89,9 @@ impl ReadError {
     }
 }
 
-/// Reads every document of a text: one in JSON when it begins with a brace, otherwise any number
-/// in YAML. One that is none of the wanted type hides no other one. What stands behind a place that is
-/// no YAML cannot be told apart from it, so that place is the last one.
+/// Reads all documents of a text: one in JSON if it begins with a brace, otherwise any number in
+/// YAML. A document of another type hides no other one. The text after invalid YAML cannot be
+/// separated from it, so that place is the last one.
 pub fn read_all<'de, T>(text: &'de str) -> Vec<Result<T, ReadError>>
 where
     T: Deserialize<'de> + Default,

@@ -101,7 +101,7 @@ pub struct Handle {
 pub(super) struct PolicyMark(Option<u64>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The values behind these locks are consistent at every moment.
+    // The values in these locks are consistent at every moment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

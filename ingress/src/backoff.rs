@@ -15,7 +15,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Takes note of a failure.
+    /// Records a failure.
     pub(crate) fn fail(&mut self, now: Duration) {
         let wait = FIRST.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = self.failures.saturating_add(1);

@@ -141,7 +141,7 @@ impl Memory {
         found.map(|(_, backoff)| *backoff).unwrap_or_default()
     }
 
-    /// Takes note of a DEL that failed.
+    /// Records a failed DEL.
     pub(crate) fn delete_failed(&mut self, request: &Request, now: Duration) {
         let mut backoff = self.delete(request);
         backoff.fail(now);

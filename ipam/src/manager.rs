@@ -17,7 +17,7 @@ use crate::{
 pub trait Kind {
     /// The document of pools that is read and written.
     type Document;
-    /// The data of an answer besides address and pool.
+    /// The data of an answer in addition to address and pool.
     type Details;
 
     /// Reads what the node has.
@@ -108,7 +108,7 @@ impl<K: Kind> Manager<K> {
         self.allocator.observe(announcement)
     }
 
-    /// Changes what is known beside the document (pools, policies), and reads the document anew.
+    /// Replaces the kind with its pools and policies, and reads the document again.
     pub fn reconfigure(&mut self, kind: K) -> Changes {
         self.kind = kind;
         let announcement = self

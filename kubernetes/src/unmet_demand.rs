@@ -29,8 +29,8 @@ impl Unanswered {
     /// The time that an answer may take.
     pub const PATIENCE: Duration = Duration::from_mins(2);
 
-    /// Takes note of all that is asked for. What has been given to a pool in between is an answer, if
-    /// not a whole one; that more is asked for is none.
+    /// Updates the unmet demand. Addresses that a pool has got in between count as an answer, even
+    /// a partial one. A higher demand does not.
     pub fn observe(&mut self, now: Duration, all: impl IntoIterator<Item = Wanting>) {
         let mut before = std::mem::take(&mut self.waiting);
         let short = all.into_iter().filter(|one| one.wanted > one.given);

@@ -1,7 +1,7 @@
 //! Every number and name that Towpath owns in the kernel, in one place.
 //!
-//! A number whose meaning changes gets a new value, so that what an older agent left behind is
-//! never taken for something else.
+//! A number whose meaning changes gets a new value, so that objects of an older agent are never
+//! misinterpreted.
 
 use datapath_common::mark::MarkLayout;
 use std::net::Ipv6Addr;
@@ -38,8 +38,8 @@ pub fn our_tables() -> impl Iterator<Item = u32> {
     of_enis.chain([TABLE_PODS])
 }
 
-/// Metric of an unreachable route: behind an endpoint's route of the same length,
-/// which for IPv6 has the kernel's default of 1024.
+/// Metric of an unreachable route, higher than that of an endpoint's route of the same length. The
+/// latter has the kernel's default of 1024 for IPv6.
 pub const METRIC_UNREACHABLE: u32 = 9000;
 /// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER`,
 /// `include/uapi/linux/ipv6_route.h`).
@@ -53,8 +53,8 @@ pub const POD_GATEWAY_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254,
 /// Link-local gateway of every pod, IPv6.
 pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// Priority of our filter where TCX is missing: behind what tc gives filters that ask for none,
-/// which begins at 49152 (`tcf_auto_prio`, `net/sched/cls_api.c`) and counts down.
+/// Priority of our filter without TCX: after those that tc assigns by itself, which begin at 49152
+/// and count down (`tcf_auto_prio`, `net/sched/cls_api.c`).
 pub const TC_PRIORITY: u16 = 50_000;
 /// Handle of our filter where TCX is missing ("tw").
 pub const TC_HANDLE: u32 = 0x7477;

@@ -1,10 +1,10 @@
-//! The plan: the ordered steps from the kernel as it is to the kernel as it should be.
+//! The plan: the ordered steps from the observed state of the kernel to the desired one.
 //!
-//! The agent can die between any two steps, and programs run all the while. So every prefix of a
-//! plan has to leave a kernel that loses no packet it did not lose before, and that a new agent
-//! can go on from. Additions come first, removals last, but for what would lead packets astray
-//! meanwhile (`plan/turnover.rs`). The orders within are those of the variants of `Addition` and
-//! `Removal` (in `plan/order.rs`), which say why.
+//! The agent can die between any two steps, and programs run all the time. So every prefix of a
+//! plan has to leave a kernel that loses no further packets, and that a new agent can continue
+//! from. Additions come first and removals last, except for objects that would misroute packets
+//! until then (`plan/turnover.rs`). The orders within are those of the variants of `Addition` and
+//! `Removal` in `plan/order.rs`, with their reasons.
 //!
 //! Objects may vanish by themselves: a link that goes down takes its routes along, the last IPv4
 //! address of a device all of the device's IPv4 routes, a device everything on it. The plan does

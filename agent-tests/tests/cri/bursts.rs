@@ -1,5 +1,5 @@
-//! Pods by containerd, many at once: each has its own addresses of the right pool, reaches all
-//! ends, and leaves nothing behind.
+//! Many pods of containerd at once: each has its own addresses of the right pool, reaches all ends,
+//! and leaves no leftovers.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The beds by themselves: runtimes run pods with the reference plugins, and leave nothing behind.
+//! Check of the test beds: runtimes run pods with the reference plugins, and leave no leftovers.
 
 use std::fs;
 use std::path::Path;

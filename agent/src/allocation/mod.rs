@@ -91,7 +91,7 @@ pub(super) struct Addresses {
     answers: BTreeMap<IpAddr, Release>,
     /// Demand that has not been met.
     unanswered: Unanswered,
-    /// Origin of the times in [`Self::unanswered`].
+    /// Origin of the times in `unanswered`.
     began: Instant,
 }
 

@@ -140,7 +140,8 @@ impl Task {
         }
     }
 
-    /// Takes note of why there is nothing newer. Where nothing was read yet, the kept ones are in force.
+    /// Records the reason for which there are no newer pools. Before the first read, the kept ones
+    /// are in force.
     fn fail(&mut self, reason: String) {
         let is_known = self.sender.borrow().value.is_some();
         let kept = self.kept.take().filter(|_| !is_known);

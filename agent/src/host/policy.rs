@@ -26,9 +26,10 @@ impl PolicyWatch {
         }
     }
 
-    /// Tells it, if what is to be in the maps comes to another policy than before. To be called
-    /// before the maps change: from then on the programs look for flows everywhere, so that those
-    /// that are translated stay as they are.
+    /// Announces the policy if the desired map entries give another one than before.
+    ///
+    /// Must be called before the maps change. From then on the programs look up flows everywhere,
+    /// so that translated flows stay as they are.
     pub(crate) fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
         self.put(PolicyEngine::new(objects, &self.settings))
     }

@@ -88,8 +88,8 @@ impl TranslationPorts {
         }
     }
 
-    /// Takes other ports where the host lacks some; then the programs are loaded anew, for the next
-    /// plan to put in the place of those that run.
+    /// Selects other ports if the host needs some of ours. Then it reloads the programs, and the
+    /// next plan replaces the running ones.
     pub(crate) fn look(
         &mut self,
         host: &HostPorts,
@@ -130,8 +130,8 @@ impl TranslationPorts {
         Ok(())
     }
 
-    /// Says that a pass left nothing to do: the programs run that have these ports. Flows that those
-    /// before made meanwhile are found as well.
+    /// Notes that a pass left nothing to do, so the programs with these ports run. Flows that the
+    /// earlier programs created until then are found, too.
     pub(crate) fn settled(&mut self, nat: &nat::Handle) {
         if std::mem::take(&mut self.changes)
             && let Err(error) = self.renew(self.slices, nat)

@@ -93,8 +93,8 @@ impl ServiceNat {
         }
     }
 
-    /// Looks whether notes are to be kept from now on; then the programs are loaded anew, for the next
-    /// plan to put in the place of those that run. Once on, they stay so.
+    /// Checks if flow marks are to be kept from now on. Then it reloads the programs, and the next
+    /// plan replaces the running ones. Once on, marks stay on.
     pub(crate) fn look(&mut self, datapath: &mut Datapath) -> bool {
         let is_late = |time: &Option<Instant>, after| time.is_some_and(|at| at.elapsed() > after);
         if is_late(&self.renewed, SETTLED) {

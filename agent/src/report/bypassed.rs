@@ -10,8 +10,8 @@ use crate::actor::Actor;
 use crate::host::kernel::Host;
 
 impl<K: Host> Actor<K> {
-    /// Those that name pods, their devices or the metadata service, or clamp the MSS, and the filters that
-    /// come behind our program.
+    /// Rules that name pods, their devices or the metadata service, or clamp the MSS, and the
+    /// filters that run after our program.
     pub(crate) fn bypassed_rules(&self) -> Vec<String> {
         let kernel = self.reconciler.kernel();
         let is_direct = kernel.datapath_settings().path != DatapathMode::Stack;
@@ -57,7 +57,7 @@ impl<K: Host> Actor<K> {
     }
 }
 
-/// A filter or program in words, if it comes behind ours.
+/// A filter or program as text, if it runs after ours.
 fn filter_passed(program: &ForeignProgram) -> Option<String> {
     if program.direction != Direction::Ingress || program.position != Position::After {
         return None;

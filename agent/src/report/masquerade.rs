@@ -111,8 +111,8 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    /// Tells what becomes of a packet, by the live maps. The sweeper's thread, which reads the
-    /// flows, answers.
+    /// Explains the fate of a packet, by the live maps. The garbage-collection thread, which reads
+    /// the flows, answers.
     pub(crate) fn explain(&self, tuple: Tuple, reply: Reply<Explanation>) {
         let kernel = self.reconciler.kernel();
         let entries = match kernel.map_entries() {

@@ -210,7 +210,7 @@ impl Numbering {
         self.around.clone()
     }
 
-    /// Takes note of the devices that these ENIs were placed by.
+    /// Records the devices by which these ENIs were placed.
     pub(crate) fn saw(&mut self, node: &Node, links: &BTreeMap<u32, Link>) {
         self.around.devices = Some(devices(links, whole(node)));
     }
@@ -220,7 +220,7 @@ impl Numbering {
         self.around.devices.as_ref() != Some(&devices(links, whole(node)))
     }
 
-    /// Takes note of what the ENIs have become.
+    /// Records the numbers and the valid entries of the placed ENIs.
     pub(crate) fn learn(&mut self, node: &Node) {
         let before = self.record.clone();
         let for_pods = node.enis.values().filter(|eni| eni.excluded.is_none());

@@ -142,7 +142,7 @@ fn open(state: &Path, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Locks a file that is held open besides.
+/// Locks a file, and keeps the original descriptor open.
 fn hold(file: &File, path: &Path) -> Result<Attempt<Flock<File>>> {
     let same = file.try_clone();
     let same = same.with_context(|| format!("open {}", path.display()))?;

@@ -27,7 +27,7 @@ pub(crate) const LIMITS: ServerLimits = ServerLimits {
     connection: Duration::from_secs(5),
 };
 
-/// A server with a fake agent behind it, in a thread of its own.
+/// A server with a fake agent, in a thread of its own.
 pub(crate) struct Fake {
     _end: End,
     pub(crate) folder: TempDir,

@@ -63,8 +63,7 @@ pub(crate) fn error(document: &Value) -> String {
     json.to_string()
 }
 
-/// The one thing that is refused of a document which holds otherwise, the same in both notations, and
-/// what the rest comes to.
+/// The only problem of a document, equal in both notations, and the node of its valid rest.
 pub(crate) fn problem(document: &Value) -> (String, Node) {
     let json = parse(&document.to_string()).unwrap_or_else(|e| panic!("{e}"));
     let yaml = serde_yaml_ng::to_string(document).expect("YAML");

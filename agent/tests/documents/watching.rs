@@ -252,7 +252,7 @@ async fn what_says_the_same_is_not_published_again() {
 }
 
 /// Truncates the file and writes it in ten pieces. Returns the longest pause between two pieces,
-/// and the first error that was published meanwhile.
+/// and the first error that was published in that time.
 async fn write_in_pieces(path: &Path, followed: &Followed) -> (Duration, Option<String>) {
     use std::io::Write as _;
     let mut file = fs::File::create(path).expect("the file");

@@ -14,7 +14,7 @@ use crate::testrun::tables::{Given, Runner};
 /// Packets that are sent to read the clock: some of them are whole.
 const PROBES: u64 = 64;
 
-/// Limit for the delay of the kernel's jiffies behind its clock, twice the maximum.
+/// Limit for the delay of the kernel's jiffies relative to its clock, twice the maximum.
 ///
 /// While the CPU that counts them is halted, another one takes over after five ticks of its own
 /// (`MAX_STALLED_JIFFIES`, kernel/time/tick-sched.c). A planted entry must not seem to come from

@@ -50,7 +50,7 @@ impl Machine {
         Ok(Self {
             image: Image::new(loader::bpf::OBJECT, &programs.snapshot()?)?,
             host: Host {
-                // Far enough behind whatever time stands in the maps.
+                // Far enough after all times in the maps.
                 jiffies: 1 << 40,
                 random: 1,
             },

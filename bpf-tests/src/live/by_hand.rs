@@ -66,7 +66,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// A program for the pod with an address, behind a device.
+    /// A program for the pod with an address, on a device.
     ///
     /// It replaces the address and forwards packets by a deed.
     ///

@@ -1,5 +1,5 @@
-//! Forty pods that the scheduler spreads over both nodes, and what becomes of them: services, names,
-//! rolling update, eviction, drain.
+//! Forty pods that the scheduler spreads over both nodes: services, names, rolling update,
+//! eviction, drain.
 
 use std::process::Stdio;
 

@@ -30,7 +30,7 @@ const WHYS: [&str; 8] = [
 /// One demo of ours at a time: each removes what an earlier `--keep` left up.
 fn alone() -> MutexGuard<'static, ()> {
     static DEMO: Mutex<()> = Mutex::new(());
-    // A test that failed leaves no state behind the lock.
+    // The lock protects no state that a failed test could corrupt.
     DEMO.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,5 +1,5 @@
-//! A pod's host-side device: it comes up only behind its program, and who sets it down does not
-//! take the pod's interface away.
+//! A pod's host-side device: it comes up only after its program is attached, and setting it down
+//! does not remove the pod's interface.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Networks behind the node that only its own routes lead to: a VPN's, without any NAT.
+//! Networks behind the node that only its own routes reach, such as a VPN's without NAT.
 
 use std::sync::Arc;
 

@@ -76,7 +76,7 @@ fn links_on_pods_devices_stay_and_lose_no_packet() {
     fabric.finish().unwrap();
 }
 
-/// A filter there would be behind the qdisc's own, and the egress has no place at all.
+/// A filter there would run after the qdisc's own ones, and there is no egress hook.
 #[test]
 fn a_pods_device_with_somebodys_ingress_qdisc_gets_a_link() {
     let mut fabric = Fabric::ready(&mixed()).unwrap();

@@ -9,7 +9,7 @@ pub(crate) struct Kind {
     pub(crate) v4: (u8, u8),
     /// Type and code of `ICMPv6` (RFC 4443); there is none for source quench.
     pub(crate) v6: Option<(u8, u8)>,
-    /// The four bytes behind the checksum.
+    /// The four bytes after the checksum.
     pub(crate) word: u32,
 }
 

@@ -14,7 +14,8 @@ const THREADS: u64 = 2;
 /// Packets of an ordinary run and of a full one.
 const SHORT: u64 = 200_000;
 const FULL: u64 = 10_000_000;
-/// A batch to be had again, alone: `TOWPATH_FUZZ_SEED=0x... cargo test ... fuzz`.
+/// Environment variable that repeats one batch alone: `TOWPATH_FUZZ_SEED=0x... cargo test ...
+/// fuzz`.
 const SEED: &str = "TOWPATH_FUZZ_SEED";
 
 /// The seed that was asked for.

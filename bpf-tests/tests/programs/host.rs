@@ -29,7 +29,8 @@ fn port_of_flow(programs: &mut Programs, net: &Net, body: Body, port: u16, remot
     u16::from_be_bytes([output.frame[at], output.frame[at + 1]])
 }
 
-/// Adds an address of the host's, and waits until it has its route: that of IPv6 is made behind our back.
+/// Adds an address of the host, and waits for its route, which the kernel adds asynchronously for
+/// IPv6.
 fn add(address: IpAddr) {
     let (length, nodad) = if address.is_ipv4() {
         (32, "")

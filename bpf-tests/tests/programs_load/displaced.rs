@@ -1,4 +1,4 @@
-//! Flows that do not get their first port, where what they need besides runs short.
+//! Flows that do not get their first candidate port, while other tables that they need are full.
 
 use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, Moved, PodTuple, PortBlock, PortBlockKey, map};
 use datapath_common::outcome::DropReason;

@@ -1,4 +1,4 @@
-//! Connections from the outside: what they leave behind, and for how long.
+//! Connections from the outside: the state that they leave, and its lifetime.
 
 use datapath_common::abi::{Quota, inbound_quota, map};
 use datapath_common::headers::protocol;

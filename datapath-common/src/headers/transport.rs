@@ -1,4 +1,4 @@
-//! The headers behind the IP header.
+//! The headers after the IP header.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -114,7 +114,7 @@ pub struct Icmp {
 }
 
 impl Icmp {
-    /// Length of the head in bytes; what an error quotes begins behind it.
+    /// Length of the head in bytes; the packet that an error quotes follows it.
     pub const LENGTH: usize = 8;
     /// Where the checksum lies.
     pub const CHECKSUM: usize = 2;

@@ -22,7 +22,7 @@ pub(super) fn of(group: u32) -> u64 {
         .map_or(0, |word| unsafe { word.read_volatile() })
 }
 
-/// Says that what is known of a flow has changed. To be called behind the change.
+/// Invalidates the cache entries of a flow's group. Must be called after the change of the flow.
 #[inline(always)]
 pub(crate) fn advance(tuple: &PodTuple) {
     if !fault::has(Fault::StaleFlow) {

@@ -206,7 +206,7 @@ fn act<F: Plain>(
     seen: &Seen,
     entry: &Entry,
 ) -> Result<(), DropReason> {
-    // Helpers that may move the packet come behind everything else that is written.
+    // Helpers that may move the packet are called after all other writes.
     F::forward(packet, seen, entry.header_growth);
     if matches!(program, Program::FromNetwork) {
         set_macs(seen, entry);

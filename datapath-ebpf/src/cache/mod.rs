@@ -46,8 +46,9 @@ static CACHE_ENTRIES: Global<u32> = Global::new(DEFAULT_CACHE);
 /// Memory that begins with a page, so that an entry lies in two lines of the processor's caches.
 const IN_PAGES: usize = BPF_F_MMAPABLE as usize;
 
-/// The entries of all CPUs, one CPU's behind another's. In an array of each CPU the kernel would look up first
-/// where an entry lies: a line of the processor's caches more, which the next one has to wait for.
+/// The entries of all CPUs, one CPU's after another's. In a per-CPU array the kernel would first
+/// look up the address of the entry. That would be one more cache line, which the next access has
+/// to wait for.
 #[btf_map]
 static CACHE: Array<Entry, { DEFAULT_CACHE as usize }, IN_PAGES> = Array::new();
 

@@ -1,5 +1,5 @@
-//! The headers that the cache knows, of either family: an IP header without options or extensions, and the
-//! TCP or UDP header behind it.
+//! The headers that the cache supports, of either family: an IP header without options or
+//! extensions, and a TCP or UDP header.
 
 use core::hint;
 
@@ -88,7 +88,7 @@ macro_rules! transport {
     };
 }
 
-/// Where the transport header is behind a header without options.
+/// Offset of the transport header after an IP header without options.
 pub(super) const V4_TRANSPORT: usize = IP_OFFSET + Ipv4::MIN_LENGTH;
 const V6_TRANSPORT: usize = IP_OFFSET + Ipv6::LENGTH;
 

@@ -206,7 +206,7 @@ fn refreshed(
     is_it.then(|| unsafe { ptr::read_volatile(&raw const (*flow).stack) != 0 })
 }
 
-/// True if there is a flow of this request behind a mapping.
+/// True if a mapping leads to a flow of this request.
 #[inline(always)]
 fn alive(request: &Request, mapping: Mapping) -> bool {
     let Request {

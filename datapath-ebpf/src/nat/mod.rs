@@ -113,8 +113,8 @@ pub(crate) enum Came {
 /// Sender of a packet from the inside, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
-    /// The pod's identity, or [`HOST`]. The next pod with the address has another, and no part in
-    /// the flows that this one leaves behind.
+    /// The pod's identity, or [`HOST`]. The next pod with the address has another one, and does not
+    /// inherit this pod's flows.
     pub(crate) endpoint: u32,
     /// The one that policy gives to a new flow.
     pub(crate) policy: u8,

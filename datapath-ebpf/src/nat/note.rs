@@ -38,9 +38,10 @@ impl Side {
     }
 }
 
-/// Gives an endpoint the flow that the former one with its address has left behind; whose it was.
+/// Assigns a flow of the former endpoint with the address to the present one; returns the former
+/// owner.
 ///
-/// In place, and not by removing it: only the reaper removes.
+/// The entry is changed in place and not removed, since only garbage collection removes entries.
 #[inline(always)]
 pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option<u32> {
     // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.

@@ -118,7 +118,7 @@ fn look(skb: *mut __sk_buff) -> Option<i32> {
         let is_last = this.looks_in_vain >= count;
         return Some(if is_last { NO_MORE } else { Refusal::EXISTS });
     };
-    // Where the port is taken all the same, the block knows now.
+    // If the port is taken nevertheless, the block has been updated.
     this.looks_in_vain = 0;
     Some(claim(skb, port_of(number, index).to_be()))
 }

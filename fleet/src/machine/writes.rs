@@ -90,7 +90,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in the answer to a patch. An object that was deleted meanwhile does not come back by it.
+    /// Handles the answer to a patch. It does not bring back an object that was deleted in between.
     pub(super) fn patched(
         &mut self,
         name: &str,

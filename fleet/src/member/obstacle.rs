@@ -12,7 +12,7 @@ use crate::Moment;
 
 /// A reason that lasts less long is not written.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A line whose reason stays is not written anew more often.
+/// Minimum interval of rewriting a line whose reason stays.
 const REWRITTEN: Duration = Duration::from_mins(1);
 
 /// A reason for which a node does not get on.

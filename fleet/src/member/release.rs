@@ -38,7 +38,7 @@ pub(crate) struct Releases {
     shown: BTreeMap<IpNet, Claim>,
     /// Blocks that the status marks, each with the time at which this leader saw that first.
     marked: BTreeMap<IpNet, Time>,
-    /// Marked blocks that the agent claims all the same.
+    /// Marked blocks that the agent claims nevertheless.
     returning: BTreeSet<IpNet>,
     /// ENIs without a block, each with the time since when.
     empty: BTreeMap<EniId, Time>,

@@ -85,7 +85,7 @@ fn a_pool_that_is_plain_no_more_stays_while_nodes_have_blocks() {
         set_pool(&mut bed, "green", &Value::Null);
         bed.run(SOON);
         assert!(has_finalizer(&bed, "green"), "{key}");
-        // The next leader has no plain pool to serve, and lets this one go all the same.
+        // The next leader has no plain pool to serve, and still lets this one go.
         bed.kill();
         bed.lead();
         bed.run(SOON);

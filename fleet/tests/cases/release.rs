@@ -163,7 +163,7 @@ fn a_block_that_is_claimed_again_stays() {
     assert_eq!(events(&bed, Reason::BlocksReleased), [""; 0]);
 }
 
-/// The write that shows the block again may be late. EC2 is not asked meanwhile.
+/// The write that shows the block again may be late. EC2 is not called until then.
 #[test]
 fn a_block_that_is_claimed_again_stays_while_no_write_gets_through() {
     let mut bed = bed(14);

@@ -161,7 +161,7 @@ impl Allocator {
         !self.settings.release || (is_shown && !self.reclaiming.contains_key(&net))
     }
 
-    /// Takes note of the claims of a new document.
+    /// Records the claims of a new document.
     pub(super) fn note_claims(&mut self) {
         let (released, claimed) = (&self.released, &self.announcement.claimed);
         self.given_back.retain(|net, _| released.contains(net));

@@ -18,7 +18,7 @@ pub struct Advanced {
     /// The number of addresses that are as good as any from now on, because their release is long
     /// ago.
     pub rested: usize,
-    /// The number of requests that were made in vain and count as demand no more.
+    /// The number of failed requests that no longer count as demand.
     pub forgotten: usize,
 }
 

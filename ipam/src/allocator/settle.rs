@@ -12,7 +12,7 @@ use crate::block::{Block, Draining, Life, Slots, Source};
 use crate::settings::Barrier;
 
 impl Allocator {
-    /// Takes note of everything that the node has.
+    /// Updates the allocator from everything that the node has.
     pub fn observe(&mut self, announcement: Announcement) -> Changes {
         let earlier_blocks: BTreeSet<IpNet> = self.blocks.values().map(Block::cidr).collect();
         // Before anything is announced no lease has a block, which says nothing of it.
@@ -37,8 +37,8 @@ impl Allocator {
         }
     }
 
-    /// Takes note of which devices are ready, by their ids: all of them. Blocks of others give
-    /// nothing.
+    /// Sets the ready devices, by their ids. No address is allocated from the blocks of other
+    /// devices.
     pub fn set_ready(&mut self, ready: BTreeSet<String>) {
         if ready != self.ready {
             self.ready = ready;
@@ -82,7 +82,7 @@ impl Allocator {
         self.note_claims();
     }
 
-    /// Makes all blocks anew.
+    /// Recomputes all blocks.
     pub(super) fn settle(&mut self) {
         let announced: Vec<AnnouncedBlock> = self.announced.values().cloned().collect();
         let mut blocks = BTreeMap::new();
@@ -96,7 +96,7 @@ impl Allocator {
         self.index = index;
     }
 
-    /// Makes one block anew.
+    /// Recomputes one block.
     pub(super) fn settle_one(&mut self, start: IpAddr) {
         let Some(announced) = self.announced.get(&start).cloned() else {
             return;

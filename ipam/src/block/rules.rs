@@ -94,7 +94,7 @@ impl Space {
         1_u32.checked_shl(bits).map_or(WINDOW, |n| n.min(WINDOW))
     }
 
-    /// The places that the edge rules leave, from first to behind the last.
+    /// The places that the edge rules leave, from the first to one past the last.
     pub(crate) fn inner(&self) -> (u32, u32) {
         let size = self.size();
         if size <= 2 {
@@ -118,7 +118,7 @@ impl Space {
         family.address(number(self.net.addr()) + u128::from(place))
     }
 
-    /// The places of a CIDR's addresses, from first to behind the last; `None` where there are
+    /// The places of a CIDR's addresses, from the first to one past the last; `None` if there are
     /// none.
     pub(crate) fn places(&self, net: IpNet) -> Option<(u32, u32)> {
         if net.contains(&self.net) {

@@ -91,8 +91,8 @@ pub(crate) struct Slots {
     ripe_until: Time,
     /// The addresses that can be given at all, including those in use.
     allowed: Ranges,
-    /// Where to look for the next place of which no release is known: behind the one that was given
-    /// last, so that one whose pod could not be set up comes last.
+    /// Start of the search for the next never used place: after the last allocated one. So a place
+    /// whose pod could not be set up comes last.
     cursor: u32,
 }
 
@@ -172,7 +172,7 @@ impl Slots {
         }
     }
 
-    /// Takes note of when an address was released that may be free.
+    /// Records the time of the release of an address that may be free.
     pub(crate) fn resume_rest(&mut self, address: IpAddr, released: Time) {
         if let Some(place) = self.space.place(address) {
             self.note(place, released);

@@ -51,7 +51,8 @@ impl Ring<'_> {
             let block = IpNet::new(family.address(at), self.mask).ok()?;
             match self.end_of_taken(block, held) {
                 None => return Some(block),
-                // Behind what takes it: several blocks can be within it.
+                // The search goes on after the block that is in the way, which may contain several
+                // blocks.
                 Some(end) => at = end.checked_add(1)?.checked_next_multiple_of(size)?,
             }
         }

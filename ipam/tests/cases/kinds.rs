@@ -362,7 +362,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
         error.to_string().ends_with("waiting for the node document"),
         "{error}"
     );
-    // Nothing is kept in store; a request in vain is what is asked for.
+    // Nothing is pre-allocated, so the demand is that of the failed request.
     manager.observe(document.clone());
     assert!(!manager.publish(&mut document));
     manager.allocate(&asked, at(0)).unwrap_err();

@@ -42,7 +42,7 @@ const VECTORS: &[Row] = &[
         Some(ReadyForRelease),
         true,
     ),
-    // A node before us agreed, and a pod has it all the same.
+    // An earlier agent agreed, and a pod still has the address.
     (Some(ReadyForRelease), true, true, Some(DoNotRelease), false),
     (Some(DoNotRelease), true, true, Some(DoNotRelease), false),
     (Some(DoNotRelease), false, true, Some(DoNotRelease), false),
@@ -122,7 +122,7 @@ enum Event {
     Node,
     /// The node sees the document, and its answer is lost.
     Lost,
-    /// The node's agent starts anew; pods stay.
+    /// The node's agent restarts, and the pods stay.
     Restart,
 }
 

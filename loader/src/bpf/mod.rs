@@ -131,14 +131,15 @@ fn revision((ifindex, direction): (u32, Direction)) -> Option<u64> {
 }
 
 impl Datapath {
-    /// Opens or makes the pinned maps and loads the programs. Nothing is attached yet, so what an
-    /// earlier agent attached keeps running until [`Self::apply`] replaces it.
+    /// Opens or creates the pinned maps and loads the programs. Nothing is attached yet, so the
+    /// programs of an earlier agent keep running until [`Self::apply`] replaces them.
     ///
-    /// A pinned map that does not fit the object and the settings is made anew, with a warning.
+    /// A pinned map that does not match the object and the settings is created again, with a
+    /// warning.
     ///
     /// # Errors
-    /// When `options` ask for what this node cannot give, or the kernel refuses a map or program;
-    /// the verifier's log is then part of the error.
+    /// If this node does not support the `options`, or if the kernel refuses a map or program. The
+    /// error then has the verifier's log.
     pub fn load(options: &BpfOptions, settings: &DatapathSettings) -> Result<Self> {
         if let Err(error) = sys::lift_memory_limit() {
             // It matters before Linux 5.11 only, where making a map then fails with EPERM.
@@ -247,7 +248,7 @@ impl Datapath {
     /// When something cannot be pinned. It lives as long as the agent then.
     pub fn keep_pins(&mut self) -> Result<bool> {
         self.attachments.forget_severed();
-        // Before the pins are looked at: a change meanwhile shows at the next glance.
+        // The stamps are read before the pins, so the next check sees a change in between.
         self.seen.pins = self.attachments.pins().stamps();
         self.upkeep.keep(self.attachments.pins())
     }

@@ -41,7 +41,7 @@ pub struct DatapathSettings {
     pub metadata: MetadataPolicy,
     /// Which way pod traffic takes.
     pub path: DatapathMode,
-    /// The ports of translation; [`PortSlice::NONE`] behind the last one.
+    /// The ports of translation; [`PortSlice::NONE`] after the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Ports that flows of earlier programs may have.
     pub earlier: [PortSlice; PortSlice::MAX],

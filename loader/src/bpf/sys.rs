@@ -185,7 +185,7 @@ pub(super) struct TcxLinkInfo {
 }
 
 impl TcxLink {
-    /// Attaches a program behind all others (`BPF_LINK_CREATE`, Linux 6.6 for TCX).
+    /// Attaches a program after all others (`BPF_LINK_CREATE`, Linux 6.6 for TCX).
     pub(super) fn attach_last(
         program: BorrowedFd<'_>,
         ifindex: u32,

@@ -1,8 +1,8 @@
-//! Desired state: what the intent comes to on this kernel.
+//! Desired state: the objects of the intent on this kernel.
 //!
-//! The intent speaks of MACs and addresses, the kernel of device indexes; this is where the one
-//! becomes the other. Pure: the same intent and the same kernel give the same value. What cannot
-//! be resolved yields no objects and a reason.
+//! The intent has MACs and addresses, the kernel has device indexes. Here the one is resolved to
+//! the other. Pure: equal intents and kernels give equal results. An unresolved part yields no
+//! objects, and a reason.
 
 mod builder;
 mod destinations;

@@ -124,7 +124,7 @@ fn add_blocks(builder: &mut Builder<'_>) {
 pub(super) struct HostAddress {
     /// Where it comes from.
     pub(super) place: String,
-    /// True if an endpoint has it all the same.
+    /// True if an endpoint has the address nevertheless.
     pub(super) yields: bool,
 }
 

@@ -300,7 +300,7 @@ pub struct Settings {
     pub services: BTreeSet<IpNet>,
     /// Those that the cluster tells.
     pub cluster_services: ClusterServices,
-    /// Networks that the configuration says are behind the host, beside those that its routes lead to.
+    /// Configured networks behind the host, in addition to those that its routes reach.
     pub host_cidrs: BTreeSet<IpNet>,
     /// The agent's own addresses that the host's stack answers for.
     pub ingress: BTreeSet<IpAddr>,

@@ -123,9 +123,9 @@ impl Socket {
         }
     }
 
-    /// Reads a whole table, or up to where `show` breaks off. A table that changed meanwhile is
-    /// read again, a few times: then `show` gets an object more than once, and what any of the
-    /// attempts saw counts.
+    /// Reads a whole table, or until `show` breaks off. A table that changes during the read is
+    /// read again, a few times. `show` then gets an object more than once, and the objects of all
+    /// attempts count.
     pub(crate) fn dump(
         &mut self,
         message: &NetfilterMessage,

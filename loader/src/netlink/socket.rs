@@ -73,12 +73,12 @@ impl Socket {
         })
     }
 
-    /// Reads a whole table; an inconsistent answer is asked for again.
+    /// Reads a whole table. The request is repeated after an inconsistent answer.
     ///
-    /// Where others change the table all the time, no answer may ever be consistent. Then what any
-    /// of the attempts saw is taken to be there, oldest first. An object that went meanwhile does
-    /// little harm: its notification leads to a new look. One that is there and seems gone would
-    /// be made anew under its users.
+    /// If other programs change the table all the time, no answer may ever be consistent. Then the
+    /// objects of all attempts count as present, oldest first. An object that has gone in between
+    /// does little harm: its notification leads to a new observation. A present object that seems
+    /// gone would be recreated under its users.
     pub(super) async fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -101,8 +101,9 @@ impl Socket {
         Ok(seen)
     }
 
-    /// Shows every object of a table that may be too long to be held. An inconsistent answer is asked for
-    /// again, and then some objects are shown more than once, and others that went meanwhile.
+    /// Shows every object of a table that may be too long to be held. The request is repeated after
+    /// an inconsistent answer. Then some objects are shown more than once, and some that have gone
+    /// in between.
     pub(super) async fn dump_each(
         &mut self,
         message: RouteNetlinkMessage,

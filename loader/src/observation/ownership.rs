@@ -134,19 +134,19 @@ pub fn intact_device(link: &Link) -> Option<EndpointId> {
 
 /// The endpoint whose host-side device this is, if the device is finished.
 ///
-/// A pair is made by many requests to the kernel, and the agent can die between any two. Its host
-/// end is born down, gets [`constants::DEVICE_GROUP`] when everything else about the pair is done, and
-/// is set up by a later plan, behind the program and the entries that guard it. So:
+/// A pair is created by many requests to the kernel, and the agent can die between any two. Its
+/// host end is created down. It gets [`constants::DEVICE_GROUP`] when everything else of the pair
+/// is done. A later plan sets it up, after the program and the entries that guard it. So:
 ///
-/// | host-side device | what happened | what follows |
+/// | host-side device | cause | next steps |
 /// |---|---|---|
-/// | none | nothing yet, or it was deleted | the pair is made |
-/// | down, of another group | making it was interrupted | the pair is made anew |
-/// | down, of our group | it is new, or somebody set it down | program and entries, then it is set up; the pod keeps its interface |
-/// | up | it is in use | nothing |
+/// | none | not created yet, or deleted | the pair is created |
+/// | down, of another group | its creation was interrupted | the pair is created again |
+/// | down, of our group | it is new, or was set down | program and entries, then it is set up; the pod keeps its interface |
+/// | up | it is in use | none |
 ///
-/// A device that is up is finished whatever its group: we set none up before. Who changes the group
-/// of a device in use changes nothing; it is missed only if the device is set down after that.
+/// A device that is up is finished, whatever its group, because we set up no unfinished one. A
+/// change of the group of a device in use has no effect, unless the device is set down after that.
 #[must_use]
 pub fn finished_device(link: &Link) -> Option<EndpointId> {
     endpoint_device(link).filter(|_| link.up || link.group == constants::DEVICE_GROUP)

@@ -174,17 +174,17 @@ pub(super) enum Removal {
     Address,
     /// An ENI's program marks by entries that go next.
     EniAttachment,
-    /// The shortest prefix first, so that what a longer one covered finds at once the prefix that
-    /// counts for it from now on, and never one that is about to go. Its classes may differ: a
-    /// destination that was exempt and stays so would be masqueraded meanwhile.
+    /// The shortest prefix first. So the addresses of a removed longer prefix match their final
+    /// prefix at once, and never one that is about to be removed. The latter may have other
+    /// classes: an exempt destination that stays exempt would be masqueraded in between.
     Destination(u32),
     /// Nothing looks for them any more.
     MapEntry,
     /// Nothing leads to them any more.
     Route,
-    /// With the fence still behind them.
+    /// Removed while the fence is still there.
     Rule,
-    /// No rule leads to it any more. Until now it told that the table is ours.
+    /// Removed after the rules that lead to it. Until then it marks the table as ours.
     Fence,
     /// No route leads to it any more.
     Neighbour,

@@ -1,9 +1,10 @@
-//! Removals before any addition: routes that would lead packets astray.
+//! Removals before any addition: routes that would misroute packets.
 //!
-//! A pod's packet names its ENI by number: the datapath looks the device up in `ENIS`, the stack
-//! in the number's table. So a number must not lead to another device while an endpoint's entry
-//! still names it for the old one. What leads elsewhere goes first, and the fence stops what comes
-//! meanwhile; what leads to the new device comes with the next plan, which finds the entries right.
+//! A pod's packet names its ENI by number. The datapath looks up the device in `ENIS`, the stack in
+//! the number's table. So a number must not lead to another device while an endpoint's entry still
+//! uses it for the old one. Routes to another device are removed first, and the fence stops packets
+//! until the new ones are there. The next plan, which finds the entries right, adds the routes to
+//! the new device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -36,8 +36,8 @@ use crate::kernel::{Kernel, Observed, Scope};
 use crate::observation::view::View;
 use crate::plan::{Plan, Planned, plan, rests_on};
 
-/// Number of rounds of a pass. A new endpoint takes two: its device's index is known only once the
-/// device is there. The third mends what others did meanwhile.
+/// Number of rounds of a pass. A new endpoint takes two, since its device's index is known only
+/// once the device is there. The third repairs drift in between.
 const ROUNDS: usize = 3;
 
 const READING: &str = "read the kernel's state";
@@ -329,8 +329,8 @@ impl<K: Kernel> Reconciler<K> {
     }
 }
 
-/// The failures that stand at the end of a pass with these steps left, noted in the view. What failed
-/// and is done all the same is none: the kernel came by itself to where it should be.
+/// The failures that remain at the end of a pass with these steps left, recorded in the view. A
+/// failed step whose object is right by now is no failure.
 fn persisting_failures(
     failures: Vec<(Scope, Failure)>,
     left: &[Planned],

@@ -27,7 +27,7 @@ pub struct Repairs {
     pub wars: Vec<RepairWar>,
 }
 
-/// The memory behind [`Repairs`].
+/// The state from which [`Repairs`] is computed.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// The desired objects that were there at the end of the last clean pass, or of the last pass

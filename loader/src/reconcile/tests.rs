@@ -477,7 +477,7 @@ fn a_pod_whose_device_is_unfinished_or_gone_gets_a_new_one() {
     assert_eq!(repairs.by_kind[&ObjectKind::Device], 2);
 }
 
-/// Nothing of the endpoint goes meanwhile, so that its packets go on.
+/// No object of the endpoint is removed in between, so its packets go on.
 #[test]
 fn a_pods_device_gets_its_mac_back_and_keeps_all_that_is_on_it() {
     let mut bench = Bench::settled();

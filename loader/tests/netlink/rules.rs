@@ -166,7 +166,7 @@ fn a_strangers_rule_is_never_deleted_in_the_place_of_ours() {
              IPv4 rule 20: from all fwmark 0x1/0xffffffff lookup 220 instead"
         );
         assert_eq!(ip_json("-4 rule show priority 20").len(), 2);
-        // Behind ours it is in no danger.
+        // After our rule it cannot be deleted by mistake.
         ip("rule del priority 20 fwmark 0x1 table 220");
         ip("rule add priority 20 fwmark 0x1 table 220 protocol kernel");
         apply_twice(netlink, StepKind::DeleteRule(ours)).await;

@@ -183,7 +183,7 @@ mod tests {
         let planned = Time::from_millis(5_000);
         assert!(!is_stale(planned, Time::from_millis(9_999)));
         assert!(is_stale(planned, Time::from_millis(10_000)));
-        // The clock of the plan is never behind that of the call.
+        // A plan that is in the future by the call's clock is not stale.
         assert!(!is_stale(planned, Time::from_millis(4_000)));
     }
 }

@@ -131,7 +131,7 @@ impl Writer {
         self.patched(client::in_time(patched).await).await
     }
 
-    /// Takes note of what became of a write. Of one that is late the outcome is unknown.
+    /// Records the outcome of a write. The outcome of one that timed out is unknown.
     async fn patched(&self, patched: kube::Result<DynamicObject>) -> Outcome {
         match patched {
             Ok(object) => {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It goes up, and begins anew with the agent, or with what is counted.
+    /// A value that only increases, and starts again with the agent or with the counted object.
     Counter,
-    /// It goes up and down.
+    /// A value that increases and decreases.
     Gauge,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Metric {
 /// Names and values of labels.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// The text. A metric without values is told all the same, so that what there can be is known.
+/// The exposition's text. A metric without values is listed, too, so that all metrics are known.
 pub(super) fn text(metrics: &[Metric]) -> String {
     let mut out = String::new();
     for Metric {

@@ -149,7 +149,7 @@ impl Run {
             want: Want::Any(family),
         });
         let before = self.allocator.blocks();
-        // A lease that was there waits anew, whether the other family fails or not.
+        // An existing lease waits for its claim again, whether the other family fails or not.
         match self.allocator.allocate_all(&requests, self.time()) {
             Ok(leases) => {
                 for (request, lease) in requests.iter().zip(&leases) {

@@ -49,7 +49,7 @@ pub(in crate::bpf) struct Qdisc {
 /// Where a qdisc is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bpf) enum Place {
-    /// Behind the device's ingress.
+    /// At the device's ingress.
     Ingress,
     /// At the root of its egress.
     Root,

@@ -30,11 +30,11 @@ impl Cache {
         table(ebpf, map::CACHE_CONTROL).map(Self)
     }
 
-    /// Makes every entry worthless. To be called behind a change of what the programs look up, and
-    /// before anybody relies on it.
+    /// Invalidates every entry. Must be called after a change of maps that the programs look up,
+    /// and before anything relies on the change.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(in crate::bpf) fn invalidate(&self) -> Result<()> {
         let generation = NEXT.fetch_add(1, Ordering::Relaxed);
         self.0

@@ -70,7 +70,7 @@ impl Shape {
     }
 }
 
-/// Maps that are made anew together with another one, because their entries are about its entries.
+/// Maps that are recreated together with another one, because their entries refer to its entries.
 const TOGETHER: [(&str, &str); 2] = [
     (map::FLOWS_V4, map::MOVED_V4),
     (map::FLOWS_V6, map::MOVED_V6),
@@ -92,7 +92,7 @@ fn loss(name: &str) -> Option<&'static str> {
 }
 
 /// Removes the pin of every map whose shape is not that of the object and the settings, so that
-/// loading makes it anew. Running programs keep the map they hold until they are replaced.
+/// loading recreates it. Running programs keep their map until they are replaced.
 pub(super) fn check_adoption(
     object: &[u8],
     pins: &Pins,
@@ -114,7 +114,7 @@ pub(super) fn check_adoption(
         let differences = match MapInfo::from_pin(&path) {
             Ok(info) => {
                 let is = Shape::of_kernel(&info);
-                // More room than is wanted is no reason to make it anew.
+                // A larger map than wanted need not be recreated.
                 if name == map::STACK {
                     wanted.max_entries = wanted.max_entries.max(is.max_entries);
                 }
@@ -141,7 +141,8 @@ pub(super) fn check_adoption(
     Ok(())
 }
 
-/// Removes the pin of the map of notes if it has less room than is wanted: loading makes it anew.
+/// Removes the pin of the map of flow marks if it is smaller than wanted, so that loading recreates
+/// it.
 pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
     let path = pins.map(map::STACK);
     match MapInfo::from_pin(&path) {

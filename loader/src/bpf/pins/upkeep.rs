@@ -91,11 +91,11 @@ impl Upkeep {
         Ok(has_pinned)
     }
 
-    /// Takes the map of notes, which was made anew, in the place of the one that was held.
+    /// Replaces the held map of flow marks by the recreated one.
     ///
     /// # Errors
-    /// When it cannot be opened, or the pin of another map changed meanwhile: then programs were
-    /// loaded with a map that is not held.
+    /// If it cannot be opened, or if the pin of another map has changed in between. Programs were
+    /// then loaded with a map that is not held.
     pub(in crate::bpf) fn take_notes(&mut self, pins: &Pins) -> Result<()> {
         for held in self.maps.iter_mut().filter(|held| held.name != map::STACK) {
             let path = pins.map(held.name);

@@ -114,8 +114,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
         }
     }
 
-    /// Shows every entry of a hash map. One that comes or goes meanwhile may be shown or not; every
-    /// other one is shown once.
+    /// Shows every entry of a hash map. One that is added or removed during the iteration may be
+    /// shown or not. Every other one is shown once.
     pub(in crate::bpf) fn each(&self, mut show: impl FnMut(&K, &V)) -> io::Result<()> {
         let mut size = BATCH;
         let mut keys = vec![K::new_zeroed(); size];

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::rule::{Name, range};
 use ipam::Family;
 
-/// The bits of `struct xt_iprange_mtinfo` in `include/uapi/linux/netfilter/xt_iprange.h` that say which
-/// range counts, with that range's place: two addresses of 16 bytes each. The bits are behind both.
+/// Bits of `struct xt_iprange_mtinfo` in `include/uapi/linux/netfilter/xt_iprange.h` that enable a
+/// range, with the range's offset: two addresses of 16 bytes each. The bits follow both ranges.
 const RANGES: [(u8, usize); 2] = [(1, 0), (2, 32)];
 const RANGE_BITS: usize = 64;
 

@@ -231,7 +231,7 @@ impl Loaded {
     /// The value that it is compared with.
     fn named(self, value: &[u8]) -> Option<Name> {
         match self {
-            // The beginning of names has no zero byte behind it.
+            // A prefix of names has no zero byte at its end.
             Self::Device => Some(Name::device(value, !value.contains(&0))),
             Self::Index => Some(Name::Index(number(value)?)),
             Self::Group => Some(Name::Group(number(value)?)),

@@ -1,6 +1,6 @@
 //! A table of the older iptables as the kernel copies it out: `struct ipt_entry` in
 //! `include/uapi/linux/netfilter_ipv4/ip_tables.h` and `struct ip6t_entry` in
-//! `include/uapi/linux/netfilter_ipv6/ip6_tables.h`, each with its matches and its target behind it.
+//! `include/uapi/linux/netfilter_ipv6/ip6_tables.h`, each followed by its matches and its target.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTI
 const FORWARD: usize = 2;
 /// Length of a target's and a match's header (`struct xt_entry_target`): size, name, revision.
 const HEADER: usize = 32;
-/// Room for the name in that header, behind the size.
+/// Range of the name in that header, after the size.
 const NAME: Range<usize> = 2..31;
 /// Room for the name of a chain in the target that begins one (`struct xt_error_target`).
 const CHAIN_NAME: usize = 30;
@@ -229,7 +229,7 @@ impl<'a> Entry<'a> {
     fn device(&self, name: usize, mask: usize) -> Option<Name> {
         let name = self.bytes.get(name..name + DEVICE)?;
         let mask = self.bytes.get(mask..mask + DEVICE)?;
-        // The mask of a whole name has the zero byte behind it too; the beginning of names ends in `+`.
+        // The mask of a whole name covers its zero byte, too. A prefix of names ends in `+`.
         let compared = mask.iter().take_while(|byte| **byte != 0).count();
         let name = name.get(..compared)?;
         (compared > 0).then(|| Name::device(name, !name.contains(&0)))

@@ -57,13 +57,13 @@ impl Conntrack {
 
     /// Shows every entry of TCP, UDP and SCTP, of both families; none is held.
     ///
-    /// Entries come and go meanwhile: what begins while the dump runs may be missing. A dump that
-    /// the kernel calls inconsistent is read again, a few times, and then an entry is shown more
-    /// than once. Left out are entries of conntrack zones other than the host's own, where the same
-    /// addresses may be other flows, and what cannot be decoded, with a line in the log.
+    /// Entries that are created during the dump may be missing. A dump that the kernel reports as
+    /// inconsistent is repeated a few times, and then an entry is shown more than once. Entries of
+    /// conntrack zones other than the host's own are left out: there equal addresses may be other
+    /// flows. Undecodable entries are left out, too, and logged.
     ///
     /// # Errors
-    /// When the kernel refuses, or the socket fails; the next call begins with a new socket then.
+    /// If the kernel refuses, or if the socket fails. The next call then uses a new socket.
     pub fn dump(&mut self, show: &mut dyn FnMut(&Entry)) -> anyhow::Result<()> {
         let all = ConntrackMessage::Get(Vec::new());
         self.socket

@@ -44,11 +44,11 @@ impl Entry {
 }
 
 impl Conntrack {
-    /// Removes the entries that lead packets to addresses whose pods are gone ([`Entry::leads_to`]),
-    /// each by its id: an entry that has come meanwhile in the place of another one stays.
+    /// Removes the entries that lead packets to addresses whose pods are gone
+    /// ([`Entry::leads_to`]), each by its id. So a newer entry in the place of another one stays.
     ///
     /// # Errors
-    /// As for [`Conntrack::dump`]. An entry that cannot be removed counts as found all the same.
+    /// As for [`Conntrack::dump`]. An entry that cannot be removed still counts as found.
     pub fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> anyhow::Result<Removed> {
         let mut found = Vec::new();
         let all = message(family(gone), ConntrackMessage::Get(Vec::new()));

@@ -32,8 +32,8 @@ pub(super) fn first_nat_chain(socket: &mut Socket) -> Result<Option<String>, Req
     answer.map(|()| found)
 }
 
-/// A chain in words, where it does NAT, at any hook: what comes back to an address that a chain behind
-/// routing has put in knows its way in the host's stack alone.
+/// A chain as text, if it does NAT at any hook. Answers to an address that a chain after routing
+/// has put in can only be reverted in the host's stack.
 pub(super) fn describe(message: &NetfilterMessage) -> Option<String> {
     let NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(chain)) = &message.inner else {
         return None;

@@ -46,8 +46,9 @@ pub fn note<E>(
     }))
 }
 
-/// The ENI by which a server was asked, as far as an entry tells: that of the asked address, the
-/// primary for another one of the host. Who asked for a service's own address is on this node, or
+/// The ENI by which a request reached a server, by its conntrack entry: that of the destination, or
+/// the primary for another address of the host. A client of a service's own address is on this
+/// node, or
 /// behind it.
 fn asked_by<E>(
     entry: &Entry,

@@ -1,5 +1,5 @@
-//! Noting anew what conntrack tells of: at the agent's start, because the programs may have missed
-//! flows, and when notes begin to be kept.
+//! Renewal of flow marks from conntrack: at the agent's start, because the programs may have missed
+//! flows, and when marks are switched on.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -26,7 +26,7 @@ pub(in crate::netlink) async fn replace_with_mtu(
 ) -> anyhow::Result<()> {
     let request = RouteNetlinkMessage::NewRoute(with_mtu(route, mtu));
     match socket.change(request, NLM_F_CREATE | NLM_F_REPLACE).await {
-        // IPv4 says so when this very route is there, behind another one of the same key
+        // IPv4 gives this error if this very route is there, after another one of the same key
         // (`fib_table_insert` in net/ipv4/fib_trie.c).
         Err(error) if error.is_exists() => Ok(()),
         other => other.with_context(|| format!("add the route {}", text(route))),

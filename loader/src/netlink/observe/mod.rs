@@ -56,8 +56,8 @@ pub(super) async fn all(
     Ok(())
 }
 
-/// Reads devices by their names, and what is on them. Of one that goes meanwhile there may be a part: the
-/// next look tells.
+/// Reads devices by their names, and their objects. If a device goes in between, a part of its
+/// objects may be seen, which the next observation corrects.
 pub(super) async fn devices(
     socket: &mut Socket,
     names: &[String],

@@ -18,8 +18,8 @@ use super::{each, of_present};
 use crate::constants;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 
-/// Most networks that count of those that others' routes lead to by one device. A full table of the
-/// Internet's routes comes to a million.
+/// Maximum number of foreign routes' networks that count for one device. A full table of the
+/// Internet's routes has a million.
 const PER_DEVICE: usize = 4_096;
 /// From how many routes of others on tables are not read as a whole with each look.
 const MANY: usize = 16_384;

@@ -81,7 +81,7 @@ fn what_cannot_be_decoded_is_passed_over() {
     let unknown = message(0x7777, 0, SEQUENCE, &[1, 2, 3, 4]);
     let end = message(NLMSG_DONE, 0, SEQUENCE, &[0; 4]);
     assert!(matches!(answered(&[&unknown, &end]), (0, _, Some(Ok(())))));
-    // An end that cannot be decoded is an end all the same.
+    // An undecodable end still ends the answer.
     let end = message(NLMSG_ERROR, 0, SEQUENCE, &[0; 2]);
     assert!(matches!(answered(&[&end]), (0, _, Some(Err(_)))));
 }

@@ -1,4 +1,4 @@
-//! The answer to what becomes of a packet, and how it is put together.
+//! The explanation of a packet's fate, and its construction.
 
 use std::net::IpAddr;
 

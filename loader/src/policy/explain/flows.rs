@@ -12,8 +12,8 @@ use super::Live;
 /// The sender of a packet, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
-    /// The pod's identity. The next pod with the address has another, and no part in the flows that
-    /// this one leaves behind.
+    /// The pod's identity. The next pod with the address has another one, and does not inherit this
+    /// pod's flows.
     pub(super) endpoint: u32,
     /// The one that policy gives to a new flow.
     pub(super) policy: u8,

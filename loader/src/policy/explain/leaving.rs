@@ -119,7 +119,7 @@ impl Live<'_> {
                 Ok(told.leave(verdict, why.name(), owner, None))
             }
             Decision::Translate(exit) => self.open(leaving, (exit, sender), tuple.as_ref(), told),
-            // No packet that opens a flow comes to these.
+            // No packet that opens a flow gets these decisions.
             Decision::NoteInbound | Decision::KnownTranslation => Ok(told.drop(DropReason::NoFlow)),
             Decision::Drop(reason) => Ok(told.drop(reason)),
         }

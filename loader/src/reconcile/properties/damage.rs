@@ -22,7 +22,7 @@ pub(super) enum Damage {
 }
 
 impl Damage {
-    /// True if it replaces a device, so that the node may be in another state for good.
+    /// True if it replaces a device, so that the node's state may change permanently.
     pub(super) fn is_of_a_device(&self) -> bool {
         match self {
             Self::Down(_) | Self::Unfinished(_) | Self::Unplug(_) | Self::Mtu(..) => true,

@@ -180,7 +180,7 @@ fn assert_programmed(start: &Observed, kernel: &ModelKernel) {
     }
 }
 
-/// A finished device is never made anew, and an unfinished one always.
+/// A finished device is never recreated, and an unfinished one always.
 fn assert_kept(start: &Observed, kernel: &ModelKernel, intent: &Intent) {
     for link in start.links.values() {
         let Some(id) = endpoint_device(link).filter(|id| intent.endpoints.contains_key(id)) else {

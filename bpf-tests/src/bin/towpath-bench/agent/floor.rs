@@ -1,9 +1,9 @@
 //! Cost of the kernel alone for a pod: the least that any agent can need.
 //!
 //! Attaching a program by TCX holds the lock of the network configuration and waits until every CPU
-//! has passed through the scheduler. The wait is `synchronize_rcu` behind `tcx_entry_update` in
-//! kernel/bpf/tcx.c. Removing a device does the same. The duration depends on the kernel's tick and
-//! on the load.
+//! has passed through the scheduler. The wait is `synchronize_rcu` after `tcx_entry_update` in
+//! kernel/bpf/tcx.c. Removing a device waits, too. The duration depends on the kernel's tick and on
+//! the load.
 
 use std::time::Instant;
 

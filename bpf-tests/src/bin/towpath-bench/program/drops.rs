@@ -41,7 +41,7 @@ pub(super) fn dropped(
     }
 }
 
-/// A pod's packet behind a device, which the stack carried to an ENI.
+/// A packet of a pod's device that the stack forwarded to an ENI.
 fn carried(mut path: Path, by: Device) -> Path {
     path.on.ingress_ifindex = by.ifindex;
     path

@@ -10,7 +10,7 @@ use bpf_tests::testrun::scene::{ENI_1, VETH_B};
 
 use super::{Lookup, To};
 
-/// On the stack: the key, and the next hop behind it.
+/// Offsets on the stack: the key, and the next hop after it.
 const KEY: i16 = -48;
 const NEXT_HOP: i16 = -80;
 /// Below these: the value of a new entry, as long as that of a translated flow.
