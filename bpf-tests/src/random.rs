@@ -1,4 +1,4 @@
-//! Numbers that look random and can be had again from their seed.
+//! Pseudorandom numbers, reproducible from their seed.
 
 /// Marsaglia's xorshift64 ("Xorshift RNGs", 2003).
 pub struct Random(u64);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ipam::Time;
 
-/// The time that a forecast looks back.
+/// The period on which a forecast is based.
 const BACK: Duration = Duration::from_hours(1);
-/// A shorter look back says nothing: a single rollout is no trend.
+/// Minimum period of a forecast, since a single rollout is no trend.
 const SHORTEST: Duration = Duration::from_mins(10);
 /// Samples are no closer than this, so that their number has a bound.
 const APART: Duration = Duration::from_mins(1);
@@ -20,7 +20,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Takes in a read of the subnet.
+    /// Adds a read of the subnet.
     pub fn add(&mut self, free: u32, now: Time) {
         self.now = Some((now, free));
         let is_apart = |(at, _): &(Time, u32)| now.since(*at) >= APART;

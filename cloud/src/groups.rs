@@ -110,8 +110,8 @@ pub enum Finding {
     },
 }
 
-/// Looks for drift, and for ENIs that load balancer controllers cannot use. `cluster` is the name
-/// in the tag `kubernetes.io/cluster/<name>`.
+/// Finds drift, and ENIs that load balancer controllers cannot use. `cluster` is the name in the
+/// tag `kubernetes.io/cluster/<name>`.
 #[must_use]
 pub fn findings<'a>(
     enis: impl IntoIterator<Item = &'a Eni>,

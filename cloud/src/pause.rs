@@ -30,7 +30,7 @@ pub struct Pause {
 }
 
 impl Pauses {
-    /// Takes in a refusal. Other classes than those of the operator as such begin no pause.
+    /// Records a refusal. Only the classes that concern the whole operator begin a pause.
     pub fn refuse(&mut self, failure: &Failure, now: Time) {
         let pause = |delay| Pause {
             failure: failure.clone(),

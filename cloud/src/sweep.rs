@@ -40,7 +40,7 @@ pub struct Leftover {
     pub failure: Failure,
 }
 
-/// The decision on an ENI that was looked at once more.
+/// The decision on an ENI that was checked once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is to be deleted now.
@@ -71,7 +71,8 @@ impl Sweep {
         })
     }
 
-    /// Takes in a complete listing of loose ENIs. ENIs of nodes that `is_served` names are left to
+    /// Updates from a complete listing of loose ENIs. ENIs of nodes for which `is_served` is true
+    /// are left to
     /// those nodes. Returns the ENIs whose time of creation cannot be read; they are kept.
     pub fn observe<'a>(
         &mut self,

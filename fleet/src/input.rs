@@ -1,4 +1,4 @@
-//! Events that a fleet takes in.
+//! Events that a fleet handles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub enum Written {
     Failed {
         /// The reason.
         reason: String,
-        /// The wait that the server asks for (`Retry-After`).
+        /// The wait that the server requests (`Retry-After`).
         retry_after: Option<Duration>,
     },
 }

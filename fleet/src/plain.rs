@@ -24,9 +24,9 @@ pub(crate) struct Plain {
     pub(crate) opening: Opening,
     /// Nodes whose demand is not met.
     pub(crate) short: BTreeMap<String, Vec<Shortfall>>,
-    /// The state of the ledger when nodes in `short` were looked at last.
+    /// The state of the ledger at the last plan of the nodes in `short`.
     pub(crate) freed: u64,
-    /// Pools are looked at again from then on.
+    /// Earliest time of the next check of the pools.
     pub(crate) next_look: Time,
 }
 
@@ -58,7 +58,7 @@ impl Opening {
         matches!(self, Self::Listed(takeover) if takeover.awaits(node))
     }
 
-    /// Takes in that a node's object was changed, or is gone.
+    /// Records that a node's object was changed, or is gone.
     pub(crate) fn touched(&mut self, node: &str) {
         if let Self::Listed(takeover) = self {
             takeover.touched(node);
@@ -128,7 +128,7 @@ impl Plain {
         }
     }
 
-    /// Takes in all pools. Returns true if one of them changed.
+    /// Updates all pools. Returns true if one of them changed.
     pub(crate) fn set_pools(&mut self, objects: Vec<Value>) -> bool {
         let names: BTreeSet<String> = objects.iter().map(name_of).collect();
         let gone = self.pools.keys().filter(|name| !names.contains(*name));
@@ -144,7 +144,7 @@ impl Plain {
         is_changed
     }
 
-    /// Takes in a pool, unless this or a later version of it is known.
+    /// Updates a pool, unless this or a later version of it is known.
     pub(crate) fn set_pool(&mut self, object: Value) -> bool {
         let name = name_of(&object);
         let known = self.pools.get_mut(&name);
@@ -173,7 +173,8 @@ impl Plain {
         true
     }
 
-    /// Takes in the blocks that a node has. Those of Cilium's mode `cluster-pool` are taken as well.
+    /// Updates the blocks that a node has. Those of Cilium's mode `cluster-pool` count as taken,
+    /// too.
     pub(crate) fn set_node(&mut self, document: &NodeDocument) {
         let mut allocated = document.allocated.clone();
         if !document.pod_cidrs.is_empty() {

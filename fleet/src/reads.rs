@@ -10,9 +10,9 @@ use ipam::Time;
 
 use crate::Settings;
 
-/// Reads that are asked for are gathered for so long.
+/// Time for which requested reads are gathered.
 pub(crate) const GATHERED: Duration = Duration::from_secs(2);
-/// Names in one read, as many as EC2 takes in one filter.
+/// Maximum number of names in one read, as in one filter of EC2.
 const NAMES: usize = 200;
 /// ENIs of one page.
 const PAGE: usize = 500;
@@ -71,7 +71,7 @@ struct Round {
     retry: Time,
 }
 
-/// Names that are asked for.
+/// Requested names.
 #[derive(Clone, Debug)]
 struct Names<T> {
     wanted: BTreeSet<T>,
@@ -88,7 +88,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Ord + Clone> Names<T> {
-    /// Asks for names, but for those that are being read.
+    /// Requests names, except for those that are being read.
     fn want<'a>(&mut self, names: impl IntoIterator<Item = &'a T>)
     where
         T: 'a,
@@ -115,7 +115,7 @@ impl<T: Ord + Clone> Names<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) query: Query,
-    /// The time at which its first page was asked for.
+    /// The time at which its first page was requested.
     pub(crate) begun: Option<Time>,
     pub(crate) items: Items,
 }
@@ -159,7 +159,7 @@ impl Reads {
         self.rounds.entry(regular).or_default().is_demanded = true;
     }
 
-    /// Asks for what a plan needs. The first listing of all ENIs covers what it can.
+    /// Requests the reads that a plan needs. The first listing of all ENIs covers a part of them.
     pub(crate) fn want(&mut self, scope: &Scope) {
         let is_listed = self
             .rounds
@@ -174,12 +174,12 @@ impl Reads {
         }
     }
 
-    /// Asks for the state of an instance.
+    /// Requests the state of an instance.
     pub(crate) fn want_state(&mut self, instance: &InstanceId) {
         self.states.want([instance]);
     }
 
-    /// Asks for an instance type.
+    /// Requests an instance type.
     pub(crate) fn want_type(&mut self, name: &str) {
         self.types.want([&name.to_owned()]);
     }

@@ -12,7 +12,7 @@ use ipam::Time;
 
 use crate::reads::Regular;
 
-/// An instance type that EC2 does not know is asked for again after so long.
+/// Time after which an instance type that EC2 does not know is requested again.
 const ASKED_AGAIN: Duration = Duration::from_mins(5);
 /// The limits of a type are read again after so long.
 const TYPE_FOR: Duration = Duration::from_hours(24);
@@ -72,7 +72,7 @@ impl Topology {
         needed.iter().all(|it| self.read.contains(it))
     }
 
-    /// Takes in a complete read. Returns false if the items are of no kind that is kept here.
+    /// Stores a complete read. Returns false if the items are of no kind that is kept here.
     pub(crate) fn take(&mut self, items: Items, now: Time) -> bool {
         let regular = match items {
             Items::Subnets(subnets) => self.take_subnets(subnets, now),
@@ -111,7 +111,7 @@ impl Topology {
         Regular::Groups
     }
 
-    /// Takes in a complete read of instance types.
+    /// Stores a complete read of instance types.
     pub(crate) fn take_types(&mut self, asked: &BTreeSet<String>, infos: &[TypeInfo], now: Time) {
         for name in asked {
             let info = infos.iter().find(|it| it.name == *name);

@@ -17,7 +17,7 @@ use super::tables::Tables;
 /// Receiver of the sweeper's answer. A dropped one gets no answer.
 pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
-/// A look at the maps of flows by the sweeper's thread.
+/// A function that reads the maps of flows on the garbage-collection thread.
 pub type Look = Box<dyn FnOnce(&dyn Tables) + Send>;
 
 /// Request to the sweeper.
@@ -28,7 +28,7 @@ pub(super) enum Request {
     Flush(FlowFilter, Answer<NatFlushed>),
     /// Statistics.
     Stats(Answer<NatStats>),
-    /// A look at the maps.
+    /// Reads the maps.
     Look(Look),
 }
 
@@ -126,11 +126,11 @@ impl Handle {
         })
     }
 
-    /// Says that policy is about to change, before any map says so: from now on the programs look for flows
-    /// everywhere, so that those that are translated stay so, and leave by the ENI by which they did.
+    /// Announces a change of policy, before any map changes. From now on the programs look up flows
+    /// everywhere, so that translated flows stay translated, and leave by their ENI.
     ///
     /// # Errors
-    /// When the kernel refuses; then policy must not change.
+    /// If the kernel refuses. Then policy must not change.
     pub fn policy_changes(&self, policy: Arc<dyn FlowPolicy>) -> Result<()> {
         let mut state = lock(&self.state.0);
         self.switch.set(Lookups::ALL)?;
@@ -183,7 +183,7 @@ impl Handle {
         lock(&self.state.0).stale.lasting()
     }
 
-    /// Asks for the flows that a filter takes.
+    /// Requests the flows that match a filter.
     pub fn list(&self, filter: FlowFilter, answer: Answer<NatFlows>) {
         self.ask(Request::List(filter, answer));
     }
@@ -193,7 +193,8 @@ impl Handle {
         self.ask(Request::Flush(filter, answer));
     }
 
-    /// Requests a look at the maps by the sweeper's thread. A look that is dropped was not taken.
+    /// Requests a read of the maps by the garbage-collection thread. A function that is dropped was
+    /// not run.
     pub fn look(&self, look: Look) {
         self.ask(Request::Look(look));
     }
@@ -204,7 +205,7 @@ impl Handle {
         lock(&self.state.0).policy.lookups
     }
 
-    /// Asks for statistics.
+    /// Requests statistics.
     pub fn stats(&self, answer: Answer<NatStats>) {
         self.ask(Request::Stats(answer));
     }

@@ -1,9 +1,9 @@
 //! The life of translated flows after their packets: what user space does for them while the agent
 //! runs.
 //!
-//! The programs make flows and keep them fresh. Here idle ones are found and given to the reaper
-//! program, which looks again under the flow's lock; user space never deletes a flow by itself.
-//! While the agent is down flows stay, and nothing else happens to them.
+//! The programs create flows and keep them fresh. User space finds idle ones and passes them to the
+//! reaper program, which checks them again under the flow's lock. User space never deletes a flow
+//! by itself. While the agent is down, all flows stay.
 
 mod blocks;
 mod census;

@@ -47,9 +47,9 @@ pub struct Maps {
     pub addresses: BTreeMap<Addr, AddressEntry>,
     pub(super) counters: NatCounters,
     pub(super) refused: Refused,
-    /// Flows that were passed to the reaper, which packets refresh before it looks.
+    /// Flows that were passed to the reaper, and that packets refresh before its check.
     pub(super) busy: Vec<FlowKey>,
-    /// Flows that are opened during a look, too late to be seen: one at each look, for the pod of
+    /// Flows that are opened during a scan, too late to be seen: one at each scan, for the pod of
     /// an address.
     pub(super) coming: Vec<(FlowKey, Addr, u32)>,
     /// True if the kernel refuses everything.

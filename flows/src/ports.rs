@@ -44,7 +44,7 @@ pub fn renew(tables: &(impl Tables + ?Sized), ports: Ports, known: Ports) -> Res
     Ok(renewed)
 }
 
-/// The port at which packets of a flow look for it first.
+/// The port at which the programs look up a flow first.
 fn first_port(ports: Ports, key: &FlowKey, flow: &Flow) -> u16 {
     let is_kept = keeps_port(key.protocol, flow.endpoint);
     ports.candidate(flow.pod, u16::from_be(flow.pod_port), is_kept)

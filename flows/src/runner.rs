@@ -84,8 +84,8 @@ struct Runner<T> {
     sweeper: Sweeper<T>,
     handle: Handle,
     last: Option<Last>,
-    /// Flows that could not be made at the last look, and whether there were more than before; none
-    /// before the first.
+    /// Number of flows that could not be created by the last check, and true if it had grown; none
+    /// before the first check.
     failed: Option<(u64, bool)>,
 }
 
@@ -177,8 +177,8 @@ impl<T: Tables> Runner<T> {
         Ok(())
     }
 
-    /// Notes why flows could not be made, if there were any. A packet is counted by its reason a
-    /// moment after its flow is, so there is one more look.
+    /// Records the reasons for which flows could not be created. A packet is counted by its reason
+    /// shortly after its flow, so there is one more check.
     fn note_refusals(&mut self, failed: u64) -> Result<()> {
         let (grows, grew) = match self.failed {
             None => (true, false),

@@ -13,7 +13,7 @@ use super::pace::{AGAIN, REST};
 /// `SYN_SENT` for 120.
 const PATIENCE: Duration = Duration::from_secs(130);
 
-/// The entries that a look at conntrack found and removed.
+/// The entries that a scan of conntrack found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Number of entries that led to each address, and one of them.
@@ -25,9 +25,9 @@ pub struct Removed {
 /// An address that rests because entries come again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lasting {
-    /// Number of consecutive looks that have found entries.
+    /// Number of consecutive scans that have found entries.
     pub looks: u32,
-    /// Number of entries that the last look has removed.
+    /// Number of entries that the last scan has removed.
     pub entries: usize,
     /// One of them.
     pub example: String,
@@ -55,7 +55,7 @@ enum Known {
     Unasked(Instant),
     /// Entries were found and removed.
     Found(Lasting),
-    /// A look found nothing. There is no other one: the address may be a pod's at any moment.
+    /// A scan found nothing. No other one follows: the address may be a pod's at any moment.
     Clean,
 }
 
@@ -63,7 +63,7 @@ enum Known {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stale {
     addresses: BTreeMap<IpAddr, Known>,
-    /// When the last look ended, and how long it took.
+    /// End and duration of the last scan.
     last: Option<(Instant, Duration)>,
 }
 
@@ -91,7 +91,7 @@ impl Stale {
             .collect()
     }
 
-    /// Takes the result of a look for these addresses; none if conntrack could not be read.
+    /// Records the result of a scan for these addresses; none if conntrack could not be read.
     pub(super) fn take(
         &mut self,
         asked: &BTreeSet<IpAddr>,
@@ -196,7 +196,7 @@ mod tests {
         stale.take(&one, Some(&nothing()), start, TOOK);
         stale.set(&BTreeSet::new(), start);
         assert!(!stale.is_clean(ONE, start), "nobody waits for it");
-        // A look that began before it was given says nothing.
+        // A scan that began before the address was passed does not count.
         stale.take(&one, Some(&nothing()), start, TOOK);
         stale.set(&one, start);
         assert!(!stale.is_clean(ONE, start));

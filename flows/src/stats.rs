@@ -26,8 +26,8 @@ const TOP: usize = 10;
 /// ENI, protocol, remote, its port: what a port can be used towards once.
 type Destination = (u8, u8, Addr, u16);
 
-/// Statistics by a look at every flow. Failures by reason are not of the maps of translation, and
-/// are left to who has them.
+/// Statistics by a scan of all flows. Failures by reason are not in the maps of translation, and
+/// the caller adds them.
 pub(super) fn stats<T: Tables>(sweeper: &Sweeper<T>, report: &Report) -> Result<NatStats> {
     let tables = &sweeper.tables;
     let mut census = Census::default();

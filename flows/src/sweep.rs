@@ -1,4 +1,4 @@
-//! One look at everything that translation has, and what follows from it.
+//! One sweep of the state of translation, and its consequences.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -380,7 +380,7 @@ impl<T: Tables> Sweeper<T> {
     }
 }
 
-/// Targets of a look at the translated flows.
+/// Results of a scan of the translated flows.
 struct Seen<'a> {
     sweep: &'a mut Sweep,
     blocks: &'a mut Blocks,

@@ -1,9 +1,9 @@
-//! Addresses that the agent itself has, for listeners of a gateway on each node, where a delegated IPAM
-//! plugin manages the addresses.
+//! The agent's own addresses, for listeners of a gateway on each node, if a delegated IPAM plugin
+//! manages the addresses.
 //!
-//! The agent calls the plugin as a runtime would call it for a pod, with a container id that stays. What
-//! is asked for stands on disk before the plugin is called ([`Record`]), so a crash at any moment leaves
-//! nothing that no DEL is sent for. [`Keeper`] takes one step after the other.
+//! The agent calls the plugin as a runtime would call it for a pod, with a constant container id. A
+//! request is on disk before the plugin is called ([`Record`]). So after a crash at any moment a
+//! DEL is sent for each address. [`Keeper`] takes one step after the other.
 
 mod answer;
 mod backoff;

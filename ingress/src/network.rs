@@ -31,11 +31,11 @@ pub struct Unusable {
     reason: String,
 }
 
-/// The network that runtimes use, where it is ours and delegates its addresses. They take the first file
-/// by name that is good, so the others are not looked at.
+/// The network that runtimes use, if it is ours and delegates its addresses. They use the first
+/// valid file by name, so the others are not read.
 ///
 /// # Errors
-/// When that file is not as the specification has it.
+/// If that file does not conform to the specification.
 pub fn network(folder: &Path) -> Result<Option<Network>, Unusable> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries

@@ -17,7 +17,7 @@ use crate::answer::Printed;
 use crate::namespace::Namespace;
 use crate::request::Request;
 
-/// Between two looks at a plugin that runs.
+/// Interval of checks of a running plugin.
 const LOOK: Duration = Duration::from_millis(5);
 /// Longest output that is read, in bytes.
 const LONGEST: u64 = 1 << 20;

@@ -76,7 +76,7 @@ pub(crate) enum Step {
     Leave(usize),
     /// Use the addresses.
     Take(usize),
-    /// Have the plugin look whether it still keeps them.
+    /// Call CHECK, by which the plugin confirms that it still keeps them.
     Check(usize),
     /// Write the request down, and call the plugin's ADD.
     Add,

@@ -10,9 +10,9 @@ use crate::network::Network;
 
 /// Beginning of the container id, in front of the node's name.
 const ID: &str = "towpath-ingress-";
-/// Name of the interface that the plugin is told; there is none.
+/// Name of the interface in the plugin's arguments; there is none.
 const INTERFACE: &str = "eth0";
-/// Namespace of the pod that the plugin is told; there is none.
+/// Namespace of the pod in the plugin's arguments; there is none.
 const NAMESPACE: &str = "kube-system";
 
 /// One attachment: all that ADD, CHECK and DEL are called with. DEL has the words of the ADD, whatever

@@ -42,7 +42,7 @@ pub struct AnnouncedBlock {
     pub cidr: IpNet,
     /// Its source.
     pub source: Source,
-    /// Its pool; `None` where that cannot be told, so that nothing is given from it.
+    /// Its pool; `None` if that is unknown, so that nothing is allocated from it.
     pub pool: Option<String>,
     /// The rules for its first and last address.
     pub edges: EdgeRules,

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use crate::settings::Barrier;
 use crate::{Barred, Counts, Family, Owner, Source, Time};
 
-/// Why an address is not given. [`AllocateError::is_temporary`] tells whether asking again can help.
+/// Reason for which an address is not allocated. A retry can help if
+/// [`AllocateError::is_temporary`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocateError {
     /// The start is not over.
@@ -36,7 +37,7 @@ pub enum AllocateError {
         /// The family.
         family: Family,
     },
-    /// The node has no block of that pool. It is asked for: see [`Demand`](crate::Demand).
+    /// The node has no block of that pool. Blocks are requested: see [`Demand`](crate::Demand).
     #[error("pool {pool} is unknown on this node ({family}); blocks of it are requested")]
     UnknownPool {
         /// The pool.
@@ -44,7 +45,7 @@ pub enum AllocateError {
         /// The family.
         family: Family,
     },
-    /// No address is left. More are asked for: see [`Demand`](crate::Demand).
+    /// No address is left. More are requested: see [`Demand`](crate::Demand).
     #[error("pool {pool} has no {family} address left ({counts}); more are requested")]
     Exhausted {
         /// The pool.
@@ -78,7 +79,7 @@ pub enum AllocateError {
     OtherPool {
         /// The address.
         address: IpAddr,
-        /// The pool that was asked for.
+        /// The requested pool.
         asked: String,
         /// The pool that it is of.
         actual: String,
@@ -119,7 +120,7 @@ pub enum AllocateError {
         /// Why.
         life: crate::Life,
     },
-    /// The owner has an address of this family already, and it is not the one that is asked for.
+    /// The owner has an address of this family already, which is not the requested one.
     #[error("{owner} has the {} address {has} of pool {pool} already", Family::of(*has))]
     HasAnother {
         /// The owner that asks.
@@ -130,7 +131,7 @@ pub enum AllocateError {
         pool: String,
     },
     /// The owner has an address whose block is gone: no ENI delivers it any more. Once it is
-    /// released, another one can be asked for.
+    /// released, another one can be requested.
     #[error("{owner} has address {address}, whose block {block} is gone")]
     Orphaned {
         /// The owner that asks.
@@ -149,7 +150,7 @@ pub enum AllocateError {
 }
 
 impl AllocateError {
-    /// True if the same request can succeed later without anybody changing what is asked for.
+    /// True if the unchanged request can succeed later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

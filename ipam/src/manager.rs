@@ -188,7 +188,7 @@ impl<K: Kind> Manager<K> {
         })
     }
 
-    /// The allocator, to look at.
+    /// The allocator, read-only.
     #[must_use]
     pub fn allocator(&self) -> &Allocator {
         &self.allocator

@@ -12,13 +12,13 @@ pub struct Request {
     /// The pod that the owner is a sandbox of. A request that fails is remembered by it, because its
     /// next attempt is made by another owner. `None`: the owner is all that is known.
     pub pod: Option<Pod>,
-    /// From which pool. `None`: the default pool, or that of the address that is asked for.
+    /// The pool. `None`: the default pool, or that of the requested address.
     pub pool: Option<String>,
     /// Which address.
     pub want: Want,
 }
 
-/// Which address is asked for.
+/// The requested address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// Any one of a family.
@@ -28,7 +28,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// The family of what is asked for.
+    /// The family of the requested address.
     #[must_use]
     pub fn family(self) -> Family {
         match self {

@@ -28,7 +28,7 @@ impl Time {
         self.0
     }
 
-    /// A later moment. One beyond what the clock can tell is its last.
+    /// A later moment, at most the last one of the clock.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

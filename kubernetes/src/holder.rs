@@ -21,8 +21,8 @@ pub const CILIUM_DEPLOYMENT: &str = "cilium-operator";
 pub const CILIUM_CONFIG: &str = "cilium-config";
 /// The `DaemonSet` of Amazon's VPC CNI. Its pods make ENIs themselves.
 pub const VPC_CNI: &str = "aws-node";
-/// The time after which Cilium's Lease is free (`defaultLeaderElectionConfig` in
-/// `operator/cmd/leader_election.go`), where its record asks for no more.
+/// The time after which Cilium's Lease is free, unless its record has a longer one
+/// (`defaultLeaderElectionConfig` in `operator/cmd/leader_election.go`).
 pub const CILIUM_DURATION: Duration = Duration::from_secs(15);
 
 /// The values of Cilium's option `ipam` with which its operator makes ENIs, or grants blocks of pools.

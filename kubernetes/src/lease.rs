@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The longest that a candidate waits for a holder. A record that asks for more is a mistake, and must
-/// not keep the cluster without a leader.
+/// Maximum time that a candidate waits for a holder. A record with a longer one is a mistake, and
+/// must not keep the cluster without a leader.
 const LONGEST: Duration = Duration::from_mins(5);
 
 /// A Lease that was read.

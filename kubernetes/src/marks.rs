@@ -34,8 +34,8 @@ pub fn has_operator(object: &Value) -> bool {
     object["status"]["ipam"]["release-ips"][OPERATOR].is_string()
 }
 
-/// The blocks on their way back. Single addresses that an older agent is asked for are none: they have no
-/// length.
+/// The blocks that are being released. Single addresses, for which an older agent answers, are
+/// none: they have no length.
 #[must_use]
 pub fn blocks(object: &Value) -> BTreeSet<IpNet> {
     let map = object["status"]["ipam"]["release-ips"].as_object();

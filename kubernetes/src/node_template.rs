@@ -13,7 +13,7 @@ pub const API_VERSION: &str = "cilium.io/v2";
 pub const KIND: &str = "CiliumNode";
 /// Suffix of the names of fields that hold tags.
 const TAGS: &str = "-tags";
-/// The types of addresses that the Node object tells, and that are kept as it tells them.
+/// The types of addresses that are copied unchanged from the Node object.
 const ADDRESS_TYPES: [&str; 2] = ["InternalIP", "ExternalIP"];
 
 /// The answers of the instance's metadata service.

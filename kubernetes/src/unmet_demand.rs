@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ipam::Family;
 
-/// A pool with a family, and how many addresses of it are asked for and there.
+/// A pool with a family, and the numbers of its requested and present addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanting {
     /// The pool.
     pub pool: String,
     /// The family.
     pub family: Family,
-    /// The number of addresses that are asked for, in all.
+    /// The total number of requested addresses.
     pub wanted: u64,
     /// Number of addresses that the node has.
     pub given: u64,

@@ -1,5 +1,5 @@
-//! When the node's document is written: changes gather for a while, a pod that waits is told at once,
-//! and whatever goes wrong is tried again ever more slowly.
+//! Pacing of writes of the node's document: changes gather for a while, a waiting pod is written at
+//! once, and failed writes are retried at growing intervals.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Pace {
     last: Option<Duration>,
     /// When the next one is due.
     due: Option<Duration>,
-    /// Until when there is none, whatever asks for it.
+    /// Time until which no write is made for any reason.
     barred: Duration,
     failures: u32,
 }
@@ -34,7 +34,7 @@ impl Pace {
     pub const URGENT: Duration = Duration::from_secs(1);
     /// The longest time between two tries while the server refuses.
     pub const SLOWEST: Duration = Duration::from_mins(1);
-    /// The time between looks for something to write, without any sign of it.
+    /// Interval of checks for a change to write, without a signal.
     pub const LOOK: Duration = Duration::from_mins(1);
 
     /// Writes that are not urgent are this far apart.

@@ -68,7 +68,7 @@ pub async fn cleanup(
     Ok(remnants)
 }
 
-/// Deletes an ENI that a second look still finds loose: the listing can be old.
+/// Deletes an ENI that a second read still shows as loose, since the listing can be old.
 async fn delete(ec2: &dyn Ec2, id: &EniId, is_ours: &impl Fn(&Eni) -> bool) -> Fate {
     let now = match read(ec2, Scope::Ids(BTreeSet::from([id.clone()]))).await {
         Ok(now) => now,

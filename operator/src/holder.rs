@@ -1,4 +1,4 @@
-//! Looks whether another operator gives addresses in the cluster.
+//! Detection of another operator that assigns addresses in the cluster.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Time between two looks. Cilium's operator renews its Lease more often than it lets it end.
+/// Interval of reads. Cilium's operator renews its Lease several times within its duration.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The newest answer to the question.
@@ -56,14 +56,14 @@ pub fn follow(client: Client) -> watch::Receiver<Verdict> {
     receiver
 }
 
-/// The looks so far.
+/// State of the reads so far.
 pub struct Look {
     client: Client,
     lease: Option<Sighting>,
 }
 
 impl Look {
-    /// Begins without a look.
+    /// State before the first read.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Look {
         }
     }
 
-    /// Looks once.
+    /// Reads once.
     pub async fn verdict(&mut self) -> Verdict {
         match self.look().await {
             Ok(Some(holder)) => Verdict::Held(holder),

@@ -30,7 +30,7 @@ struct Way {
 }
 
 impl Detours {
-    /// Takes what a look has found out of devices, if anything, among those that there are.
+    /// Records the result of an observation of devices, for those that are present.
     fn look(&mut self, now: Instant, there: &BTreeSet<u32>, found: &BTreeMap<u32, Option<String>>) {
         self.0.retain(|ifindex, _| there.contains(ifindex));
         for (ifindex, what) in found {

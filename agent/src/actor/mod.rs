@@ -57,7 +57,7 @@ pub(crate) struct Actor<K> {
     /// Pool documents and ip-masq-agent files, as they were last seen.
     pub(crate) files: PolicyFiles,
     pub(crate) document: PathBuf,
-    /// MTU of pods that the configuration asks for, in bytes.
+    /// Configured MTU of pods, in bytes.
     pub(crate) mtu: Option<u32>,
     pub(crate) store: Store,
     /// The owners of addresses.
@@ -94,7 +94,7 @@ pub(crate) struct Actor<K> {
     pub(crate) missed: Missed,
     /// Settings of the agent that users may not have meant.
     pub(crate) warnings: Vec<String>,
-    /// The way to have the writer look.
+    /// Signals that wake the writer.
     pub(crate) signals: Arc<Signals>,
     pub(crate) pacer: Pacer,
     /// The folders of records and of deletes before the last pass.
@@ -166,7 +166,7 @@ impl<K: Host> Actor<K> {
     ) {
         tokio::pin!(stop);
         let mut events = None;
-        // The subscription is there before the first look, so that nothing falls between.
+        // The subscription precedes the first observation, so that no change is missed.
         self.subscribe(&mut events);
         self.files = files;
         self.look_once().await;
@@ -200,7 +200,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Wakes the writer if the demand may have changed, and only after the change: a look before it would
+    /// Wakes the writer if the demand may have changed. That has to follow the change: an earlier
+    /// check would
     /// find nothing, and the next one would be a minute later.
     fn tell_writer(&mut self) {
         if !self.addresses.take_news() {

@@ -1,4 +1,4 @@
-//! Time and kind of the next look at the kernel.
+//! Time and kind of the next observation of the kernel.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const REST: Duration = Duration::from_millis(50);
 ///
 /// While changes do not end, the agent then spends most of its time on requests.
 const REST_SHARE: u32 = 4;
-/// Time from the last look to the next glance. State without an event (a TCX detach, a lost pin,
-/// most sysctls) has to heal within a second. It is also the time to the next pass after one that
-/// left something to do, and between passes for foreign routes.
+/// Time from the last observation to the next glance. Drift without an event (a TCX detach, a lost
+/// pin, most sysctls) has to be repaired within a second. It is also the time to the next pass
+/// after an incomplete one, and between passes for foreign routes.
 const GLANCE: Duration = Duration::from_millis(800);
 /// Time from the last pass to the next one, whatever glances saw.
 const AUDIT: Duration = Duration::from_secs(30);
 
-/// A look at the kernel.
+/// An observation of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// A short one, at the state for which the kernel sends no event.
@@ -29,7 +29,7 @@ pub(crate) enum Look {
     Pass,
 }
 
-/// Paces the looks.
+/// Paces the observations.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     last_pass: Option<Instant>,
@@ -83,7 +83,7 @@ impl Pacer {
         self.last_glance = Some(now);
     }
 
-    /// The next look, and when it is due.
+    /// The next observation, with its time.
     pub(crate) fn due(&self, now: Instant) -> (Instant, Look) {
         let Some(last) = self.last_pass else {
             return (now, Look::Pass);

@@ -1,4 +1,5 @@
-//! Passes of the actor: over the whole node, over some endpoints, and the look for a change between.
+//! Passes of the actor: over the whole node, over some endpoints, and the checks for changes in
+//! between.
 
 use loader::intent::pod_routes::PodRoutes;
 use loader::kernel::Endpoints;
@@ -85,7 +86,7 @@ impl<K: Host> Actor<K> {
         self.renumber();
     }
 
-    /// Looks for changes without an event. A pass follows if there is one.
+    /// Checks for changes without an event. A pass follows if there is one.
     pub(super) async fn glance(&mut self) {
         if self.has_moved().await {
             return self.run_pass().await;

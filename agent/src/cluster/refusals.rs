@@ -1,5 +1,5 @@
-//! Events on the Node about entries that are refused, and about rules of netfilter that pods' packets go
-//! past: an operator of the cluster looks there. And events on pods whose packets began to take another way.
+//! Events on the Node about refused entries, and about netfilter rules that pods' packets bypass,
+//! for the operators of the cluster. And events on pods whose packets began to take another path.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

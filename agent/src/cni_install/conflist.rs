@@ -23,7 +23,7 @@ pub(super) struct Wanted {
     pub(super) is_given: bool,
 }
 
-/// An own list, as it is, once it is known to work: with the agent that looks for deletes in the
+/// A user's own list, unchanged, after a check that it works: the agent has to read deletes in the
 /// plugin's state folder.
 pub(super) fn given(path: &Path, state_dir: &Path) -> Result<Vec<u8>> {
     let read = || -> Result<_> {

@@ -33,7 +33,7 @@ pub async fn keep(what: &Install) -> Result<Infallible> {
     loop {
         let mut has_written = false;
         let seen = Files::look(what);
-        // A list that is half written will be whole at the next look.
+        // A list that is half written will be complete at the next check.
         let is_new_damage = list::is_damaged(&list) && damaged.as_ref() != Some(&seen);
         if is_new_damage {
             damaged = Some(seen);
@@ -129,7 +129,7 @@ impl Log {
     }
 }
 
-/// The files of an installation, as far as a look at them shows a change.
+/// Stamps of an installation's files, by which changes are detected.
 #[derive(Debug, PartialEq, Eq)]
 struct Files(Vec<Option<Seen>>);
 

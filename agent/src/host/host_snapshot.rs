@@ -38,7 +38,7 @@ impl Facts {
         facts
     }
 
-    /// Takes what a later look at the addresses of the host's devices saw.
+    /// Updates the snapshot from a later observation of the addresses of the host's devices.
     pub(crate) fn take_addresses(&mut self, addresses: &BTreeSet<Address>) {
         let links = &self.links;
         let name = |ifindex| links.get(&ifindex).map_or("?", |link| link.name.as_str());

@@ -40,14 +40,14 @@ pub(crate) trait Host: Kernel {
     /// The last observation; `None` when it failed or there was none.
     fn facts(&self) -> Option<&Facts>;
 
-    /// Looks at the addresses of the host's devices alone, for [`Self::facts`].
+    /// Observes the addresses of the host's devices alone, for [`Self::facts`].
     fn observe_addresses(&mut self) -> impl Future<Output = Result<()>> + Send;
 
     /// A stream with one item for each burst of changes.
     fn events(&self) -> Result<BoxStream<'static, Change>>;
 
-    /// Looks at what the kernel sends no event for. Returns true if some of it is other than the last
-    /// observation showed.
+    /// Observes the state for which the kernel sends no event. Returns true if it has changed since
+    /// the last observation.
     fn glance(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
     /// The entries of the datapath's maps, now.
@@ -62,8 +62,7 @@ pub(crate) trait Host: Kernel {
     /// The kernel's features, by name.
     fn features(&self) -> Result<BTreeMap<String, Value>>;
 
-    /// True if flows that the host's stack carries are recorded; looks for reasons to begin with
-    /// it.
+    /// True if flows of the host's stack are recorded. Checks for reasons to start with that.
     fn keeps_notes(&mut self) -> bool;
 
     /// Sets the routes of new pods, and lets running pods follow.
@@ -75,7 +74,7 @@ pub(crate) trait Host: Kernel {
         endpoints: &BTreeMap<EndpointId, Endpoint>,
     ) -> impl Future<Output = bool> + Send;
 
-    /// The ports of translation; looks for reasons to take others.
+    /// The ports of translation. Checks for reasons to change them.
     fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX];
 
     /// The problem that ports shared by host and translation cause, if any.
@@ -96,7 +95,7 @@ pub(crate) trait Host: Kernel {
     /// Foreign objects in the kernel; of foreign routes, those out of these devices.
     fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
 
-    /// Looks at an endpoint's end inside the pod: what is not as it was made.
+    /// Inspects an endpoint's end inside the pod; returns its differences from the created state.
     fn inspect(&mut self, endpoint: &Endpoint) -> impl Future<Output = Vec<String>> + Send;
 
     /// Devices where a foreign `ingress` qdisc has the place of our clsact.
@@ -128,7 +127,7 @@ pub(crate) struct HostKernel {
     in_plan: bool,
     /// The gateways that the last observation showed.
     gateways: Vec<Gateway>,
-    /// Why the programs could not be told the gateways' MACs, which was logged then.
+    /// The last logged error of publishing the gateways' MACs to the programs.
     gateways_error: Option<String>,
     pins: PinsLock,
     /// The folder beside the pins that names the state folder.
@@ -188,7 +187,8 @@ impl HostKernel {
         self.unpinned = error;
     }
 
-    /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
+    /// Publishes the gateways' MACs to the programs. A failure stops nothing, since the kernel has
+    /// them, too.
     async fn tell_gateways(&mut self, observed: &Observed) {
         self.gateways = gateways::list(observed);
         let watched = self.netlink.watch_gateways(&self.gateways).await;

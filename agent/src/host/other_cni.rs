@@ -49,7 +49,7 @@ struct Seen<'a> {
     used: Option<&'a Used>,
 }
 
-/// Looks for other CNIs. Where one is at work, the answer is a warning.
+/// Detects other CNIs. If one is in use, the result is a warning.
 ///
 /// # Errors
 /// When the setting refuses them, and no pod of ours runs here.

@@ -38,7 +38,7 @@ impl Followed {
         self.failed.insert(id, now).is_none()
     }
 
-    /// The pods to look at now, and true if there are more. Forgets those that are gone.
+    /// The pods to check now, and true if there are more. Removes those that are gone.
     pub(crate) fn next<'a>(
         &mut self,
         endpoints: &'a BTreeMap<EndpointId, Endpoint>,

@@ -10,7 +10,7 @@ use loader::policy::PolicyEngine;
 
 use flows as nat;
 
-/// Tells the sweeper of translated flows when policy changes.
+/// Notifies the garbage collection of translated flows about changes of policy.
 pub(crate) struct PolicyWatch {
     nat: nat::Handle,
     settings: MasqueradeSettings,
@@ -93,7 +93,7 @@ mod tests {
         let unrelated =
             BTreeSet::from([object("10.0.0.0/8", DestinationClass::VPC), Object::Up(7)]);
         let wider = BTreeSet::from([object("10.0.0.0/7", DestinationClass::VPC)]);
-        // At the start the programs look anyway.
+        // At the start the programs look up flows everywhere anyway.
         for (objects, announced) in [
             (&one, 2),
             (&one, 2),

@@ -30,7 +30,7 @@ pub(crate) struct ServiceNat {
     /// True if the configuration names services.
     knows_services: bool,
     detector: Detector,
-    /// The evidence; none before the first look.
+    /// The evidence; none before the first check.
     evidence: Option<Evidence>,
     is_on: bool,
     notes: Option<StackNotes>,
@@ -45,8 +45,8 @@ pub(crate) struct ServiceNat {
 }
 
 impl ServiceNat {
-    /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
-    /// `entries` is how many conntrack may have.
+    /// State after the first check. If all pod traffic takes the stack, no flow is marked.
+    /// `entries` is the maximum number of conntrack entries.
     pub(crate) fn new(
         mode: Mode,
         path: DatapathMode,
@@ -84,8 +84,8 @@ impl ServiceNat {
         self.is_on
     }
 
-    /// Takes where notes are kept, and notes what conntrack tells of, before a packet meets programs
-    /// that look for notes.
+    /// Sets the map of flow marks, and marks the flows in conntrack, before any program looks up
+    /// marks.
     pub(crate) fn start(&mut self, notes: StackNotes) {
         self.notes = Some(notes);
         if self.is_on {
@@ -127,8 +127,8 @@ impl ServiceNat {
         }
     }
 
-    /// Says that a pass left nothing to do: the programs run that note flows. What began since the
-    /// last look at conntrack is noted as well.
+    /// Notes that a pass left nothing to do, so the programs that mark flows run. Flows that began
+    /// since the last read of conntrack are marked as well.
     pub(crate) fn settled(&mut self) {
         if self.renewal.is_some() {
             self.renew();

@@ -12,7 +12,7 @@ use crate::host::kernel::Host;
 use crate::server::MetricsSnapshot;
 
 impl<K: Host> Actor<K> {
-    /// The counters that need no look at the kernel's configuration.
+    /// The counters that need no observation of the kernel's configuration.
     pub(crate) fn figures(&mut self) -> Result<MetricsSnapshot, ApiError> {
         let repairs = self.repairs().by_kind.into_iter();
         let view = &self.pass.view;

@@ -48,7 +48,7 @@ fn failures(counters: &BTreeMap<(Program, Outcome), Counter>) -> BTreeMap<String
 }
 
 impl<K: Host> Actor<K> {
-    /// Tells the sweeper what a pass came to.
+    /// Reports the result of a pass to the garbage collection.
     pub(crate) fn tell_sweeper(&self) {
         let endpoints = self.intent.endpoints.values();
         let addresses: BTreeSet<_> = endpoints.flat_map(|e| &e.addresses).copied().collect();

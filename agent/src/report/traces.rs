@@ -43,7 +43,7 @@ impl<K: Host> Actor<K> {
         traces(&enis, seen)
     }
 
-    /// Notes where the ENIs are, so that one whose MAC is changed can still be told.
+    /// Records the devices of the ENIs, so that an ENI whose MAC changes can still be identified.
     pub(crate) fn note_devices(&mut self) {
         for (number, eni) in &self.pass.view.enis {
             if let Some(device) = &eni.device {

@@ -18,8 +18,7 @@ pub(super) const MAX_LIST: usize = 16 << 20;
 
 /// Reads a body that must be one JSON value of type `T`.
 ///
-/// The content type is not looked at: the interface speaks nothing but JSON, and `curl --data`
-/// names a wrong one.
+/// The content type is ignored: the API has only JSON, and `curl --data` names a wrong one.
 pub(super) async fn read<T: DeserializeOwned>(body: Body, time: Duration) -> Result<T, ApiError> {
     read_up_to(body, time, MAX_BODY).await
 }

@@ -31,7 +31,7 @@ pub enum Command {
     AddEndpoint(EndpointRequest, Reply<Attachment>),
     /// Take a pod's attachment away. An unknown owner is success.
     DeleteEndpoint(Owner, Reply<()>),
-    /// The state of one endpoint, by a look at the kernel now.
+    /// The state of one endpoint, by a new observation of the kernel.
     CheckEndpoint(Owner, Reply<EndpointCheck>),
     /// Take away what a container runtime does not know any more.
     Collect(Collect, Reply<Collected>),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::types::{Metric, NatStatus, ObjectKind, PoolStatus, RefusedKind};
 
-/// The counters. They need no look at the kernel but at the datapath's counters.
+/// The counters. They need only a read of the datapath's counters.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSnapshot {
     /// True if a pod without special requests can be added.

@@ -19,7 +19,7 @@ const MAX_NAME: usize = 253;
 /// Longest interface name: `IFNAMSIZ` less the terminator (include/uapi/linux/if.h).
 const MAX_INTERFACE: usize = 15;
 
-/// An endpoint that is asked for: checked in itself, not yet against the node.
+/// A requested endpoint: checked in itself, not yet against the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRequest {
     /// Its owner.
@@ -32,7 +32,7 @@ pub struct EndpointRequest {
     pub ask: Box<Ask>,
 }
 
-/// Addresses that are asked for without an endpoint: checked in itself.
+/// Requested addresses without an endpoint: checked in themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRequest {
     /// Their future owner.
@@ -188,8 +188,8 @@ fn check_names(
     Ok(())
 }
 
-/// Checks whose attachments are asked for. Any owner may be said to live: one that the agent does not
-/// allow has nothing here.
+/// Checks the attachments of a garbage collection. Any owner may be named as valid: one that the
+/// agent does not allow has nothing here.
 pub(super) fn check_collect(collect: &Collect) -> Result<(), ApiError> {
     if collect.network.is_empty() {
         return Err(invalid(
@@ -200,7 +200,7 @@ pub(super) fn check_collect(collect: &Collect) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks which flows are asked for.
+/// Checks a filter of flows.
 pub(super) fn check_filter(filter: &FlowFilter) -> Result<(), ApiError> {
     match &filter.protocol {
         Some(protocol) if nat::protocol_number(protocol).is_none() => Err(invalid(

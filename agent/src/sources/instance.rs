@@ -37,7 +37,7 @@ const ANSWER_MAX: usize = 2048;
 /// The ENIs of the instance, by MAC.
 const MACS: &str = "network/interfaces/macs/";
 
-/// Why the metadata service has not told what the instance is.
+/// Reason for which the metadata service has not identified the instance.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// It does not answer.
@@ -71,30 +71,30 @@ pub enum InstanceError {
     Timeout,
 }
 
-/// Asks what this instance is.
+/// Reads the identity of this instance.
 ///
 /// # Errors
-/// When the service does not tell all of it within five seconds.
+/// If the service does not answer completely within five seconds.
 pub async fn ask(service: SocketAddr) -> Result<Instance, InstanceError> {
     let all = timeout(TOTAL, Conversation::new(service).all()).await;
     all.unwrap_or(Err(InstanceError::Timeout))
 }
 
-/// Asks for the instance's id alone.
+/// Reads the instance's id alone.
 ///
 /// # Errors
-/// When the service does not tell it within five seconds.
+/// If the service does not answer within five seconds.
 pub async fn id(service: SocketAddr) -> Result<String, InstanceError> {
     let id = async { Conversation::new(service).get("instance-id").await };
     let id = timeout(TOTAL, id).await;
     id.unwrap_or(Err(InstanceError::Timeout))
 }
 
-/// Asks for the network card of each ENI, by MAC. One that the service names no card of is on card 0, as
-/// are all ENIs of an instance that has one card.
+/// Reads the network card of each ENI, by MAC. An ENI without a card in the service is on card 0,
+/// as are all ENIs of an instance with one card.
 ///
 /// # Errors
-/// When the service does not tell all of it within five seconds.
+/// If the service does not answer completely within five seconds.
 pub async fn cards(service: SocketAddr) -> Result<BTreeMap<MacAddr, u32>, InstanceError> {
     let all = timeout(TOTAL, Conversation::new(service).cards()).await;
     all.unwrap_or(Err(InstanceError::Timeout))
@@ -169,7 +169,7 @@ impl Conversation {
         }
     }
 
-    /// Asks for one word, and again where that may help.
+    /// Reads one value, with retries if they may help.
     async fn get(&mut self, what: &str) -> Result<String, InstanceError> {
         let path = format!("{DATA_PATH}{what}");
         let answer = self.get_bytes(&path).await?;

@@ -16,7 +16,7 @@ const NAME: &str = "agent.lock";
 
 /// The time that an agent waits for the one before it, which may be about to end.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time between looks.
+/// The time between attempts.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// The result of an attempt to take a lock.

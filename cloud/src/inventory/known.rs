@@ -79,7 +79,7 @@ impl Known {
         }
     }
 
-    /// Takes in a read that has the ENI. A read that can be older than the last one says nothing.
+    /// Updates from a read that has the ENI. A read that can be older than the last one is ignored.
     pub(super) fn seen(&mut self, eni: &Eni, begun: Time, by_id: bool) {
         if self.outranks(begun, by_id) {
             return;
@@ -122,8 +122,9 @@ impl Known {
         !is_expected && !self.shown.blocks.contains(block)
     }
 
-    /// Takes in a read that lacks the ENI. Returns true when the ENI goes: the operator deleted it
-    /// and the read is late enough, or reads have lacked it for long and now one by id does, too.
+    /// Updates from a read that lacks the ENI. Returns true if the ENI is gone: the operator
+    /// deleted it and the read is late enough, or reads have lacked it for long and now one by id
+    /// does, too.
     pub(super) fn lacked(&mut self, begun: Time, by_id: bool) -> bool {
         if self.outranks(begun, by_id) {
             return false;

@@ -126,7 +126,7 @@ impl Inventory {
         }
     }
 
-    /// Takes in an ENI from the answer to its creation.
+    /// Adds an ENI from the answer to its creation.
     pub fn created(&mut self, eni: Eni, now: Time) {
         let id = eni.id.clone();
         // The answer to a repeated token can be about an ENI that reads have shown already.
@@ -140,7 +140,7 @@ impl Inventory {
         }
     }
 
-    /// Takes in any other answer. An ENI that is unknown has nothing to expect.
+    /// Records the expected change of any other answer. For an unknown ENI nothing is expected.
     pub fn expect(&mut self, id: &EniId, change: Change, now: Time) {
         if let Some(known) = self.known.get_mut(id) {
             let before = owner(&self.cluster, &known.shown);

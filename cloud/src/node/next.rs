@@ -39,7 +39,7 @@ impl Next {
         }
     }
 
-    /// The time at which the node is to be looked at again, if nothing of it changes before.
+    /// The time of the node's next check, if nothing of it changes before.
     #[must_use]
     pub fn at(&self) -> Option<Time> {
         self.conditions.iter().filter_map(|it| it.until).min()
@@ -181,7 +181,7 @@ fn gone(view: &View<'_>) -> Option<Next> {
     let step = view.loose.first().map(|eni| Step::Delete {
         eni: eni.id.clone(),
     });
-    // One look when the wait is over; later the listings of all ENIs are enough.
+    // One read when the wait is over; later the listings of all ENIs are enough.
     let looked = inventory
         .read_of(view.instance)
         .is_some_and(|begun| begun >= gone.until);

@@ -41,7 +41,7 @@ pub(super) struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    /// The shares of a node without ENIs: the default pool's, and those of pools that it asks for.
+    /// The shares of a node without ENIs: the default pool's, and those of the requested pools.
     pub(super) fn of(node: &Node, location: &Location, pools: &'a Pools) -> Self {
         let default = Share {
             pool: None,
@@ -151,7 +151,7 @@ impl Share<'_> {
         counted.chain(loose).fold(0, u32::saturating_add)
     }
 
-    /// True if an IPv6 prefix is asked for.
+    /// True if an IPv6 prefix is requested.
     pub(super) fn asks_ipv6(&self) -> bool {
         match self.asked {
             Asked::Default(reading) => reading.ipv6,

@@ -43,7 +43,8 @@ impl Want {
         }
     }
 
-    /// The want for a bound pool, of which the node has so many addresses and asks for so many in all.
+    /// The want for a bound pool, from the number of addresses that the node has and that it
+    /// requests in all.
     #[must_use]
     pub fn of_pool(available: u32, requested: u32) -> Self {
         let needed = requested.saturating_sub(available);

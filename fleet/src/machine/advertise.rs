@@ -36,7 +36,7 @@ impl Advertised {
         self.written.clear();
     }
 
-    /// Takes in that a Node is gone.
+    /// Handles the removal of a Node.
     pub(super) fn lose(&mut self, name: &str) {
         self.written.remove(name);
     }
@@ -70,7 +70,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in the answer to a write. One that failed is made again at the next comparison.
+    /// Handles the answer to a write. A failed write is repeated at the next comparison.
     pub(super) fn advertised(&mut self, name: String, numbers: Numbers, written: &Written) {
         if matches!(written, Written::Done(_)) {
             self.advertised.written.insert(name, numbers);

@@ -57,7 +57,7 @@ impl Fleet {
         self.open(Pending::Call { entry, step }, task, at.now);
     }
 
-    /// Takes in the answer to a call.
+    /// Handles the answer to a call.
     pub(super) fn answer(&mut self, entry: Entry<Key>, step: &Step, outcome: &Outcome, at: Moment) {
         if let Outcome::Failed(failure) = outcome {
             self.heed(failure, at);

@@ -14,7 +14,7 @@ use crate::member::Member;
 const OF_THE_HOST: u32 = 2;
 
 impl Fleet {
-    /// Takes in the numbers of some kubelets.
+    /// Updates the numbers of some kubelets.
     pub(super) fn set_max_pods(&mut self, numbers: BTreeMap<String, u32>) {
         for (name, number) in numbers {
             if self.kubelets.insert(name.clone(), number) != Some(number) {

@@ -97,7 +97,7 @@ pub struct Fleet {
     services: BTreeSet<IpNet>,
     /// Pods that wait, by node.
     pods: BTreeMap<String, u32>,
-    /// Nodes to look at.
+    /// Nodes whose plans are to be recomputed.
     dirty: BTreeSet<String>,
     timers: Timers,
     pub(crate) budgets: Budgets,
@@ -152,7 +152,7 @@ impl Fleet {
         })
     }
 
-    /// Takes in an event. Work that follows from it comes with the next [`work`](Self::work).
+    /// Handles an event. The next [`work`](Self::work) returns the work that follows from it.
     pub fn take(&mut self, input: Input, at: Moment) {
         match input {
             Input::Standing(standing) => self.stand(standing, at),

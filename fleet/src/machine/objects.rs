@@ -9,7 +9,7 @@ use crate::input::Moment;
 use crate::member::{Member, is_older};
 
 impl Fleet {
-    /// Takes in a list of all objects.
+    /// Handles a list of all objects.
     pub(super) fn set_objects(&mut self, objects: Vec<Value>, at: Moment) {
         let names: BTreeSet<String> = objects.iter().map(name_of).collect();
         let gone: Vec<String> = self
@@ -26,7 +26,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in an object of a watch, unless the answer to a write was about a later version.
+    /// Handles an object of a watch, unless the answer to a write had a later version.
     pub(super) fn set_object(&mut self, object: Value, at: Moment) {
         let known = self.members.get(&name_of(&object));
         if known.is_some_and(|member| is_older(&object, &member.object)) {

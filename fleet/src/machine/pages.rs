@@ -13,7 +13,7 @@ use crate::reads::{GATHERED, Reading};
 use crate::work::Task;
 
 impl Fleet {
-    /// Asks for what the inventory wants to see again.
+    /// Requests the reads that the inventory is due for.
     pub(super) fn ask_for_due(&mut self, at: Moment) {
         if at.now.since(self.asked) < GATHERED {
             return;
@@ -44,7 +44,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in a page.
+    /// Handles a page of a read.
     pub(super) fn turn_page(
         &mut self,
         mut reading: Reading,

@@ -61,7 +61,7 @@ impl Fleet {
         all
     }
 
-    /// Takes in the list of all nodes. Those that it lacks are of the watch to remove.
+    /// Handles the list of all nodes. The watch removes the nodes that the list lacks.
     pub(super) fn listed(&mut self, objects: Result<Vec<Value>, String>, at: Moment) {
         let objects = match objects {
             Ok(objects) => objects,
@@ -88,8 +88,8 @@ impl Fleet {
         unmet.map(|(name, _)| name.as_str())
     }
 
-    /// Writes the blocks that a node lacks, or what has to be written before. Returns the time at which
-    /// it is to be looked at again.
+    /// Writes the blocks that a node lacks, or the change that has to precede them. Returns the
+    /// time of the node's next check.
     pub(super) fn write_plain(&mut self, name: &str, at: Moment) -> Option<Time> {
         if !self.settings.pools.plain {
             return None;
@@ -143,7 +143,7 @@ impl Fleet {
         plain::granted(&member.object, &grant.blocks, |pool| self.plain.edges(pool))
     }
 
-    /// Takes in that a node's metadata were changed, and that the object is known as it is since.
+    /// Records that a node's metadata were changed, and that the new object is known.
     pub(super) fn touched(&mut self, name: &str) {
         if self.plain.opening.awaits(name) {
             self.plain.opening.touched(name);
@@ -186,7 +186,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in the answer to a patch of a pool.
+    /// Handles the answer to a patch of a pool.
     pub(super) fn marked(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
         let pool = self.plain.pools.get_mut(name);
         let Some(pool) = pool.filter(|it| it.write == Some(id)) else {

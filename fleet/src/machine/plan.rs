@@ -1,4 +1,4 @@
-//! One node looked at: its next call, its reads, its writes.
+//! The plan of one node: its next call, its reads, its writes.
 
 use cloud::budget::Entry;
 use cloud::inventory::Scope;
@@ -13,7 +13,7 @@ use crate::ReleaseMode;
 use crate::input::Moment;
 use crate::member::{Member, Obstacle, Publication};
 
-/// Looks for a primary ENI before its instance is looked at.
+/// Number of reads of a missing primary ENI before its instance is read.
 const LOOKS: u32 = 3;
 
 /// The state before a plan of a node.
@@ -33,7 +33,7 @@ enum Ready<'a> {
 }
 
 impl Fleet {
-    /// Looks at a node, and lets follow what follows.
+    /// Plans a node, and queues its calls and writes.
     pub(super) fn look_at(&mut self, name: &str, at: Moment) {
         let Some(member) = self.members.get_mut(name) else {
             return;
@@ -96,8 +96,7 @@ impl Fleet {
         }
     }
 
-    /// The plan of a node. Reads that it needs are asked for. Returns it with the time at which the
-    /// node is to be looked at again.
+    /// The plan of a node, with the time of its next check. Requests the reads that the plan needs.
     fn plan_and_read(&mut self, name: &str, at: Moment) -> (Next, Option<Time>) {
         let Some(member) = self.members.get(name) else {
             return (Next::default(), None);
@@ -212,7 +211,7 @@ impl Fleet {
         }
     }
 
-    /// Asks for the primary ENI again, and after a while for the instance.
+    /// Requests the primary ENI again, and after a while the instance.
     fn look_for_primary(&mut self, name: &str, now: Time) -> Option<Time> {
         let member = self.members.get_mut(name)?;
         let instance = member.node.instance.clone()?;

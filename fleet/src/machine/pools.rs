@@ -9,7 +9,7 @@ use super::Fleet;
 use crate::member::{Member, Obstacle};
 
 impl Fleet {
-    /// Takes in all pools.
+    /// Updates all pools.
     pub(super) fn set_pools(&mut self, objects: Vec<Value>) {
         self.set_bindings(&objects);
         if self.settings.pools.plain {
@@ -30,7 +30,7 @@ impl Fleet {
         self.bindings = Some(read);
     }
 
-    /// Takes in the plain pools among all pools. Nodes that want blocks of one are looked at again.
+    /// Updates the plain pools. Nodes that request blocks of a changed one are planned again.
     fn set_plain_pools(&mut self, objects: Vec<Value>) {
         if !self.plain.set_pools(objects) {
             return;
@@ -44,7 +44,7 @@ impl Fleet {
         self.dirty.extend(self.plain.short.keys().cloned());
     }
 
-    /// Pools that a node asks for and whose annotations cannot be read.
+    /// Pools that a node requests and whose annotations cannot be read.
     pub(super) fn bad_pools(&self, member: &Member) -> Vec<Obstacle> {
         let asked = member.node.pools.keys();
         let problems =

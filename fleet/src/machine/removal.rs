@@ -12,7 +12,7 @@ use crate::input::Moment;
 use crate::reads::GATHERED;
 use crate::work::Task;
 
-/// An instance of an absent Node is looked at this often.
+/// Interval of reading the instance of an absent Node.
 const LOOKED_AT: Duration = Duration::from_mins(5);
 
 /// Nodes, and the states of instances.
@@ -73,7 +73,7 @@ impl Removals {
         Some(self.gone.get(name).copied().unwrap_or(self.listed))
     }
 
-    /// Takes in a read of instances.
+    /// Handles a read of instances.
     pub(super) fn take_states(
         &mut self,
         asked: &BTreeSet<InstanceId>,

@@ -14,7 +14,7 @@ use ipam::Time;
 use super::{Fleet, Key};
 use crate::input::Moment;
 
-/// An ENI is deleted so soon after it was looked at, or looked at again.
+/// Maximum age of the check of an ENI at its deletion. Afterwards it is checked again.
 const LOOKED_AT: Duration = Duration::from_secs(10);
 /// An ENI that could not be deleted is tried again after so long.
 const TRIED_AGAIN: Duration = Duration::from_mins(1);
@@ -23,9 +23,9 @@ const TRIED_AGAIN: Duration = Duration::from_mins(1);
 pub(crate) struct Sweeping {
     cluster: String,
     sweep: Sweep,
-    /// ENIs that are to be deleted, with the time of the look.
+    /// ENIs that are to be deleted, with the time of the check.
     judged: BTreeMap<EniId, Time>,
-    /// ENIs that are looked at.
+    /// ENIs that are being checked.
     asked: BTreeSet<EniId>,
     /// ENIs that wait after a failure.
     barred: BTreeMap<EniId, Time>,
@@ -66,7 +66,7 @@ impl Sweeping {
         }
     }
 
-    /// Takes an ENI out that is to be deleted now. Returns false if its look is too long ago.
+    /// Removes an ENI that is to be deleted now. Returns false if its check is too long ago.
     pub(super) fn take_judged(&mut self, eni: &EniId, now: Time) -> bool {
         let judged = self.judged.remove(eni);
         judged.is_some_and(|at| now.since(at) <= LOOKED_AT)
@@ -79,8 +79,8 @@ impl Sweeping {
 }
 
 impl Fleet {
-    /// Takes in a complete listing of loose ENIs, others included. Loose ENIs of nodes that are
-    /// served are left to those nodes.
+    /// Handles a complete listing of loose ENIs, including foreign ones. Loose ENIs of nodes that
+    /// are served are left to those nodes.
     pub(super) fn observe_loose(&mut self, enis: &[Eni], begun: Time, at: Moment) {
         let (by_instance, members) = (&self.by_instance, &self.members);
         let inventory = &self.memory.inventory;
@@ -133,7 +133,7 @@ impl Fleet {
             .any(|(_, it)| matches!(it, super::Pending::Call { entry, .. } if entry.key == *key))
     }
 
-    /// Takes in the answer to a deletion.
+    /// Handles the answer to a deletion.
     pub(super) fn swept(&mut self, eni: &EniId, step: &Step, outcome: &Outcome, at: Moment) {
         match outcome {
             Outcome::Failed(failure) if failure.class != Class::NotFound => {

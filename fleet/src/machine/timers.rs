@@ -1,4 +1,4 @@
-//! The times at which nodes are looked at again.
+//! The times of the nodes' next checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

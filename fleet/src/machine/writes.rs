@@ -13,7 +13,7 @@ use crate::reads::GATHERED;
 use crate::work::{About, Event, Part, Task, WorkId};
 
 impl Fleet {
-    /// Writes what a node's object lacks. Returns the time at which it is to be looked at again.
+    /// Writes the changes that a node's object lacks. Returns the time of the node's next check.
     pub(super) fn write(
         &mut self,
         name: &str,
@@ -120,7 +120,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in the answer to a deletion. The watch shows that the object is gone.
+    /// Handles the answer to a deletion. The watch shows that the object is gone.
     pub(super) fn deleted(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
         let _object = self.end_write(name, id, written, at);
     }

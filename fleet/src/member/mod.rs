@@ -65,7 +65,7 @@ pub(crate) struct Member {
     pub(crate) write_fault: Option<String>,
     /// The warning of the kubelet's number that an event was recorded for.
     pub(crate) max_pods_warning: Option<String>,
-    /// The next look for a primary ENI, and the number of those before.
+    /// The time of the next search for a primary ENI, and the number of those before.
     pub(crate) look: (Time, u32),
 }
 
@@ -97,8 +97,8 @@ impl Member {
         }
     }
 
-    /// Takes in the object as it is now. ENIs in the status of an object of another uid or instance
-    /// are not believed.
+    /// Updates the member from its object. ENIs in the status of an object of another uid or
+    /// instance are ignored.
     pub(crate) fn set(&mut self, object: Value, settings: &Settings, now: Time) {
         let document = NodeDocument::read(&object);
         let node = translate::node(&document, self.node.pending, settings);
@@ -158,8 +158,8 @@ impl Member {
         self.node.location.as_ref().map(|it| &it.vpc)
     }
 
-    /// Takes in that a change was answered by an object of the same version: the API server did not
-    /// keep it. It drops fields that its resource definition lacks.
+    /// Drops a change that the API server did not keep: its answer had the same version. The server
+    /// drops fields that its resource definition lacks.
     pub(crate) fn drop_change(&mut self, part: Part, change: Value, now: Time) {
         self.dropped.insert(part, (now, change));
     }
@@ -196,7 +196,8 @@ impl Member {
         self.barred = now.after(CONFLICT);
     }
 
-    /// The primary ENI is looked for again, less and less often. Returns the number of looks.
+    /// Schedules the next search for the primary ENI, at growing intervals. Returns the number of
+    /// searches.
     pub(crate) fn look_again(&mut self, now: Time) -> u32 {
         let (_, count) = self.look;
         let wait = Duration::from_secs(2 << count.min(5)).min(SLOWEST);

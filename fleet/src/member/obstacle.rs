@@ -88,7 +88,7 @@ pub(crate) struct Line {
     pub(crate) text: Option<String>,
     /// It has a reason that the line before did not have.
     pub(crate) is_new: bool,
-    /// The time at which the line is to be looked at again.
+    /// The time of the line's next check.
     pub(crate) again: Option<Time>,
 }
 

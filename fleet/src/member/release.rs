@@ -73,7 +73,8 @@ struct Claim {
 }
 
 impl Releases {
-    /// Takes in an object. `before` is the one before, unless that was another node's or a later one.
+    /// Handles an object. `before` is the previous one, unless that was another node's or a later
+    /// one.
     pub(crate) fn observe(
         &mut self,
         object: &Value,
@@ -106,7 +107,7 @@ impl Releases {
                 claim.is_answered = true;
                 claim.idle_since = None;
             } else {
-                // An agent of the older generation is asked for each address.
+                // An agent of the older generation answers for each address.
                 claim.is_answered |= self.words.are_spoken() || (wrote && known.is_some());
                 if claim.is_answered {
                     claim.idle_since.get_or_insert(now);

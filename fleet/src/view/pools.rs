@@ -111,7 +111,7 @@ impl Fleet {
         share.unwrap_or_default().addresses
     }
 
-    /// The pools of a node that it asks for or that its ENIs serve.
+    /// The pools that a node requests or that its ENIs serve.
     fn shares_of<'a>(&'a self, member: &'a Member) -> BTreeMap<&'a str, PoolShare> {
         let facts = &self.topology.facts;
         let mut shares: BTreeMap<&str, PoolShare> = BTreeMap::new();

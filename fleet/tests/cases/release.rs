@@ -83,7 +83,7 @@ fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     let mut bed = bed(14);
     let given = shrink(&mut bed, 10);
     bed.run(Duration::from_secs(170));
-    // Each change of the object is a look at the node.
+    // Each change of the object triggers a plan of the node.
     bed.change("one", &json!({"metadata": {"labels": {"a": "b"}}}));
     bed.run(Duration::from_secs(5));
     assert_eq!(marks(&bed), BTreeSet::new());

@@ -61,7 +61,7 @@ fn idle_flows_go_and_others_stay() {
         }
         let v6 = FlowKey::new(1, protocol::UDP, REMOTE_V6, 1, 2);
         maps.open(v6, POD, ENDPOINT, 40);
-        // A packet comes between the look and the reaper's.
+        // A packet comes between the scan and the reaper's check.
         maps.open(key(50_003), POD, ENDPOINT, 31);
         maps.busy.push(key(50_003));
     }
@@ -269,7 +269,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
     {
         let mut maps = sweeper.tables.maps();
         maps.open(key(50_003), POD, ENDPOINT + 2, 0);
-        // A packet may come between the look and the reaper's.
+        // A packet may come between the scan and the reaper's check.
         maps.open(key(50_004), POD, ENDPOINT, 100);
     }
     let sweep = sweeper.sweep(&around, false).unwrap();

@@ -21,17 +21,18 @@ impl Allocator {
         given.map(|mut leases| leases.remove(0))
     }
 
-    /// Gives all of several addresses or none, as a pod with both families needs it. What was
-    /// given before one of them failed has not been told to anybody, so it is free again without a
-    /// cooldown: a pod that is tried again and again for want of IPv4 does not use up IPv6.
+    /// Allocates several addresses, all or none, as a pod with both families needs it.
     ///
-    /// Requests that fail for want of addresses count as demand, all of them whichever failed, until
-    /// they succeed, their pod is forgotten, or their time is over.
+    /// If a request fails, the addresses of those before it were not published, so they are free
+    /// again without a cooldown. A pod that is retried for lack of IPv4 thus does not use up IPv6.
+    ///
+    /// If one request fails for lack of addresses, all of them count as demand. That ends when they
+    /// succeed, their pod is removed, or their time is over.
     ///
     /// # Errors
     ///
-    /// Those of the first request that failed, or of one that can never succeed; nothing is held then
-    /// that was not before.
+    /// That of the first failed request, or of one that can never succeed. Then no new address is
+    /// held.
     pub fn allocate_all(
         &mut self,
         requests: &[Request],

@@ -1,4 +1,4 @@
-//! The allocator: blocks, leases and what is asked for, of one kind of resource on one node.
+//! The allocator: blocks, leases and requests of one kind of resource on one node.
 
 mod allocate;
 mod balance;

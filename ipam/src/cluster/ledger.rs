@@ -73,8 +73,8 @@ impl Ledger {
         }
     }
 
-    /// Takes in a pool as it is. Masks, and whether first and last addresses are given, stay as they
-    /// were while the pool exists.
+    /// Updates a pool. Its masks and its edge rules for first and last addresses stay unchanged
+    /// while the pool exists.
     pub fn set_pool(&mut self, name: &str, mut spec: PoolSpec) {
         let mut refusals = Vec::new();
         if let Some(known) = self.pools.get(name) {
@@ -87,7 +87,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in that a pool is gone. Its blocks stay with their nodes.
+    /// Removes a pool. Its blocks stay with their nodes.
     pub fn lose_pool(&mut self, name: &str) {
         self.changed.remove(name);
         if self.pools.remove(name).is_some() {
@@ -107,8 +107,8 @@ impl Ledger {
         changed.chain(judged.map(|(_, refusal)| refusal))
     }
 
-    /// Takes in the blocks that a version of a node's object has. Another version than that of a
-    /// grant shows what became of it: what it lacks will not come.
+    /// Updates the blocks that a version of a node's object has. A version other than that of a
+    /// grant shows its outcome: blocks that it lacks will not come.
     pub fn set_node(&mut self, name: &str, version: &str, allocated: Blocks) {
         let known = self.nodes.get(name);
         if known.is_some_and(|node| node.version == version && node.allocated == allocated) {
@@ -134,7 +134,7 @@ impl Ledger {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// Takes in that a node is gone, and its blocks with it.
+    /// Removes a node with its blocks.
     pub fn lose_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.remove(name) {
             self.give_back(node.blocks().collect(), name);

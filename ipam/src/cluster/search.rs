@@ -16,8 +16,8 @@ pub(super) struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    /// The first free block that comes after another one; all blocks are looked at once. So a block
-    /// that was given back is given again last.
+    /// The first free block after another one; each block is examined once. So a released block is
+    /// assigned again last.
     pub(super) fn next(&self, last: Option<IpNet>, held: &Held) -> Option<IpNet> {
         let at = last.and_then(|last| {
             let place = self.cidrs.iter().position(|cidr| cidr.contains(&last));

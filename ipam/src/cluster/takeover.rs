@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 ///
 /// A leader that was paused can wake up and send a grant that it had planned. That grant names the
 /// version of the node's object that it was planned for, and that object's demand was not met. So a
-/// new leader first changes the object of each node with unmet demand, and takes in the answers. Then
+/// new leader first changes the object of each node with unmet demand, and reads the answers. Then
 /// an old grant is either in one of the answers, or is refused for its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Takeover {
@@ -20,8 +20,8 @@ impl Takeover {
         Self { untouched: unmet }
     }
 
-    /// Takes in that a node's object was changed by this leader and that the answer has been observed,
-    /// or that there is no such object any more.
+    /// Records that this leader has changed a node's object and observed the answer, or that the
+    /// object is gone.
     pub fn touched(&mut self, node: &str) {
         self.untouched.remove(node);
     }

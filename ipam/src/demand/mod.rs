@@ -13,7 +13,7 @@ use crate::Family;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// `roundUp(inUse + waiting + preAllocate, preAllocate)`: between one and two times
-    /// `preAllocate` to spare, so that a single pod seldom changes what is asked for.
+    /// `preAllocate` to spare, so that a single pod seldom changes the demand.
     RoundedUp,
     /// `inUse + waiting + preAllocate`. Cilium's operator for ENIs subtracts `preAllocate` again
     /// to learn what is in use.

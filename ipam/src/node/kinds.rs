@@ -49,7 +49,7 @@ impl Pools {
         all.filter_map(|(name, pool)| Some((name.as_str(), pool.binding.as_ref()?)))
     }
 
-    /// The pools that are bound to an ENI, as far as that can be told, in order of their names.
+    /// The pools that are known to be bound to an ENI, in order of their names.
     pub fn bound_to<'a>(&'a self, eni: &'a Eni) -> impl Iterator<Item = &'a str> {
         let tagged = self.tagged(eni);
         let bound = self.bound();
@@ -82,7 +82,7 @@ impl Pools {
         name == self.default || pool.is_some_and(|pool| pool.binding.is_some())
     }
 
-    /// The pool that an ENI serves; `None` where that cannot be told.
+    /// The pool that an ENI serves; `None` if that is unknown.
     fn of_eni(&self, eni: &Eni, problems: &mut Vec<Problem>) -> Option<String> {
         if let Some(tagged) = self.tagged(eni) {
             return Some(tagged.to_owned());

@@ -1,7 +1,7 @@
 //! The numbers of Cilium's own tests that are about the node (not about its operator). One line
 //! here is one case there.
 
-/// The number of addresses that are asked for: in use or pending, pre-allocated, asked for.
+/// The number of requested addresses: in use or pending, pre-allocated, requested.
 pub(crate) const ROUNDED_UP: &[(u64, u64, u64)] = &[
     (0, 0, 0),
     (1, 0, 1),
@@ -106,7 +106,7 @@ pub(crate) const ENI_RESULT: &[(&str, &str, u8, &str)] = &[
     ("2001:db8::10", "10.1.1.0/24", 1, "fe80:ec2::1"),
 ];
 
-/// Rounded-up demand in a running node: pool, pre-allocated, used, asked for.
+/// Rounded-up demand in a running node: pool, pre-allocated, used, requested.
 pub(crate) const DEMAND: &[(&str, u32, u32, u64)] = &[
     ("default", 16, 0, 16),
     ("mars", 8, 0, 8),

@@ -126,8 +126,8 @@ fn a_block_that_was_released_is_taken_again() {
     assert_eq!(free(&allocator), 30);
 }
 
-/// Blocks of plain pools beside ENIs: what is asked for is rounded up, what is not needed is given back,
-/// and none of it is taken again while it is still announced.
+/// Blocks of plain pools on a node with ENIs: the demand is rounded up, and unneeded blocks are
+/// released. None of these is reclaimed while it is still announced.
 #[test]
 fn plain_pools_give_back_and_never_take_again() {
     let blocks = [
@@ -255,7 +255,7 @@ fn requests_in_vain_are_demand_for_a_while() {
     }
 }
 
-/// An unknown pool is asked for, one address of each family that was.
+/// An unknown pool is requested, with one address of each requested family.
 #[test]
 fn an_unknown_pool_is_asked_for() {
     let mut allocator = fresh(settings(Formula::RoundedUp, "default=16,mars=8"));

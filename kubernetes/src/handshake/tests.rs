@@ -108,7 +108,7 @@ fn a_mark_that_is_taken_back_frees_the_address() {
 /// The next event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A pod asks for an address.
+    /// A pod requests an address.
     Add(u8),
     /// It goes.
     Delete(u8),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The field selector of pods that may wait. All else is looked at here: API servers before 1.32 do not
-/// select by `spec.hostNetwork`.
+/// The field selector of pods that may wait. All other conditions are checked here: API servers
+/// before 1.32 do not select by `spec.hostNetwork`.
 pub const SELECTOR: &str = "status.phase=Pending,spec.nodeName!=";
 
 /// The node on which a pod waits for an address; `None` where it waits for none.

@@ -19,14 +19,14 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Works under way have so long to end at shutdown: a call or a write, and its answer.
 const ENDS: Duration = Duration::from_secs(10);
 
-/// A look at the fleet, which changes nothing.
+/// A read-only function of the fleet.
 pub(crate) type Look = Box<dyn FnOnce(&Fleet, Moment) + Send>;
 
 /// A message to the task.
 pub(crate) enum Message {
     /// An input of the fleet.
     Input(Input),
-    /// A look at the fleet.
+    /// Reads the fleet.
     Look(Look),
 }
 
@@ -46,7 +46,7 @@ impl Inbox {
         self.0.send(Message::Input(input)).await.is_ok()
     }
 
-    /// Looks at the fleet. None once the task has ended.
+    /// Reads the fleet; none once the task has ended.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Fleet, Moment) -> T + Send + 'static,
@@ -101,7 +101,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Takes in what else has come, so that one plan serves all of it.
+    /// Handles all further inputs that have arrived, so that one plan serves all of them.
     fn drain(&mut self, works: &mut JoinSet<Option<Input>>) -> Result<()> {
         for _ in 0..BATCH {
             match self.messages.try_recv() {
@@ -129,7 +129,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Takes in the answer of a work. One that panicked has none, and the fleet counts it as lost.
+    /// Handles the answer of a work. A work that panicked has none, and the fleet counts it as
+    /// lost.
     fn answered(&mut self, done: Result<Option<Input>, tokio::task::JoinError>) -> Result<()> {
         match done {
             Ok(Some(input)) => self.fleet.take(input, moment()?),

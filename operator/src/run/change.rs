@@ -22,8 +22,8 @@ pub(super) enum Change {
     Gone(Value),
 }
 
-/// Follows all objects of a resource until `tell` returns false. Failures are logged and tried again
-/// for ever.
+/// Watches all objects of a resource until `tell` returns false. Failures are logged and retried
+/// forever.
 pub(super) async fn follow<F>(
     connection: &Connection,
     (api, config): (Api<DynamicObject>, Config),

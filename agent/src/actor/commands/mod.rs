@@ -119,7 +119,8 @@ impl<K: Host> Actor<K> {
             Command::Refused(reply) => drop(reply.send(Ok(self.refused()))),
             Command::CutOffPods(reply) => drop(reply.send(Ok(self.cut_off_pods()))),
             Command::BypassedRules(reply) => drop(reply.send(Ok(self.bypassed_rules()))),
-            // The sweeper answers these by itself: a look at every flow takes its time.
+            // The garbage-collection thread answers these itself, since a scan of all flows takes
+            // time.
             Command::NatFlows(filter, reply) => self.nat.list(filter, sweeper::answer(reply)),
             Command::NatFlush(filter, reply) => {
                 tracing::info!(?filter, "translated flows flushed");

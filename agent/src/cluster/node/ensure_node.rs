@@ -38,7 +38,8 @@ pub(in crate::cluster) async fn ensure(
         parameters,
         mut instance,
     } = creation;
-    // An object without it gets no ENIs, so that its first look is waited for: some seconds at most.
+    // An object without the instance gets no ENIs, so the first read is awaited: some seconds at
+    // most.
     let instance = match instance.wait_for(|looked| *looked != Looked::Asking).await {
         Ok(looked) => looked.instance().cloned(),
         // The sender is gone: the agent ends.

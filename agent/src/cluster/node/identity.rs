@@ -49,7 +49,7 @@ impl Identity {
     }
 }
 
-/// Begins to look for it. Must be called inside a tokio runtime.
+/// Starts reading the identity. Must be called inside a tokio runtime.
 pub(in crate::cluster) fn look(endpoint: Option<MetadataEndpoint>) -> watch::Receiver<Identity> {
     let Some(endpoint) = endpoint else {
         return watch::channel(Identity::Unknown).1;

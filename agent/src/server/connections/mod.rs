@@ -33,7 +33,7 @@ pub(crate) fn lengthen_queue(listener: &impl AsFd) -> io::Result<()> {
     Ok(listen(&listener, Backlog::new(QUEUE)?)?)
 }
 
-/// All connections of a server. `P` tells peers apart.
+/// All connections of a server. `P` identifies a peer.
 #[derive(Debug)]
 pub(crate) struct Connections<P> {
     slots: Mutex<Slots<P>>,

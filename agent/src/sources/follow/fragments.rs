@@ -57,7 +57,7 @@ impl Fragments {
         let mut found = Vec::new();
         for path in paths {
             match read_file(&path) {
-                // It went between the look at the folder and this one.
+                // The file was removed after the folder was listed.
                 Err(FileError::Open(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
                 read => found.push(Fragment {
                     text: read.map_err(|error| error.to_string()),

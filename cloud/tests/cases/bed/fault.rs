@@ -31,7 +31,7 @@ impl Fault {
     ];
 }
 
-/// Numbers that only look random (xorshift), so that a run can be repeated.
+/// Pseudorandom numbers (xorshift), so that a run can be repeated.
 pub(crate) struct Random(u64);
 
 impl Random {

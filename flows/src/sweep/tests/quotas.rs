@@ -63,7 +63,7 @@ fn flows_that_come_during_a_sweep_are_no_difference() {
             }
             let quota = maps.quotas.get_mut(&ENDPOINT).unwrap();
             *quota = u32::try_from(i64::from(*quota) + off).unwrap();
-            // Two looks make a sweep: one for each family.
+            // A sweep has two scans: one for each family.
             maps.coming = (0..12)
                 .map(|number| (key(51_000 + number), POD, ENDPOINT))
                 .collect();

@@ -1,4 +1,4 @@
-//! The ledger beside a model that keeps nothing but lists and looks at every address.
+//! The ledger compared with a model that keeps only lists and checks every address.
 
 use std::collections::BTreeMap;
 

@@ -57,7 +57,7 @@ fn a_grant_is_the_same_until_another_version_is_seen() {
     let full = shortfalls(&mut ledger, "o", &wanted);
     let expected = "CiliumPodIPPool p has no free IPv4 block; 1 addresses are missing; add a CIDR";
     assert_eq!(full, [expected]);
-    // A full pool is looked at again once something came back.
+    // A full pool is checked again once a block was released.
     ledger.lose_node("m");
     assert_eq!(granted(&mut ledger, "o", &wanted).len(), 2);
 }

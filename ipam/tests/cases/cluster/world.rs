@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::pool;
 
-/// Numbers that only look random (xorshift), so that a run can be repeated.
+/// Pseudorandom numbers (xorshift), so that a run can be repeated.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

@@ -25,7 +25,7 @@ proptest! {
     }
 }
 
-/// The block of the address that the owner turns out to have is of a pool that cannot be told yet.
+/// The owner turns out to have an address of a block whose pool is not known yet.
 #[test]
 fn an_endpoint_of_an_undecided_block_is_adopted_after_the_state_was_lost() {
     let announce = |blocks, pools: [u8; BLOCKS.len()]| Op::Announce {

@@ -300,7 +300,7 @@ impl Run {
         assert_eq!(again, [], "a second release does nothing");
     }
 
-    /// Those that fit go from the held ones to the cooling ones, and are those that were told.
+    /// Moves the matching leases to the cooling ones, and checks that they are the reported ones.
     fn cool(&mut self, told: &BTreeSet<IpAddr>, fits: impl Fn(&Held) -> bool) {
         let fitting = self.held.iter().filter(|(_, held)| fits(held));
         let fitting: BTreeSet<IpAddr> = fitting.map(|(address, _)| *address).collect();

@@ -26,7 +26,7 @@ enum Op {
     /// The object of a pod that waits is deleted, and one of its name follows.
     Delete(usize),
     Pass(u64),
-    /// The operator gives what is asked for, of one family or of both.
+    /// The operator assigns the requested blocks, of one family or of both.
     Grant(usize),
     /// The node gives back what it can spare.
     GiveBack,
@@ -154,7 +154,7 @@ impl Run {
         self.waiting.retain(|_, wish| !wish.is_empty());
     }
 
-    /// Blocks until what is asked for is there.
+    /// Adds blocks until the demand is met.
     fn grant(&mut self, of: &[Family]) {
         for (pool, needed) in self.allocator.demand() {
             let Some(pool) = POOLS.into_iter().find(|known| *known == pool) else {

@@ -28,7 +28,7 @@ pub(super) const BLOCKS: [(&str, Option<usize>); 11] = [
     ("fd00::/126", None),
 ];
 
-/// Addresses that are asked for by themselves.
+/// Addresses that owners request explicitly.
 pub(super) const ADDRESSES: [&str; 9] = [
     "10.0.1.16",
     "10.0.1.20",
@@ -44,8 +44,8 @@ pub(super) const ADDRESSES: [&str; 9] = [
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// The node has the blocks whose bit is set, each of the pool that its number says; pool 3 is
-    /// one that cannot be told.
+    /// The node has the blocks whose bit is set, each of the pool of its number. Pool 3 stands for
+    /// an unknown one.
     Announce {
         blocks: u16,
         pools: Vec<u8>,
@@ -60,12 +60,12 @@ pub(super) enum Op {
         pool: Option<usize>,
         v6: bool,
     },
-    /// An owner asks for one of each family.
+    /// An owner requests one address of each family.
     AllocateBoth {
         owner: usize,
         pool: Option<usize>,
     },
-    /// An owner asks for one address.
+    /// An owner requests this address.
     Exactly {
         owner: usize,
         pool: Option<usize>,
