@@ -6,7 +6,7 @@
 use datapath_common::mark::MarkLayout;
 use std::net::Ipv6Addr;
 
-/// Rule 20: everything looks into the pod table first. One rule, not one for each pod.
+/// Rule 20: all packets look up the pod table first. It is one rule, not one for each pod.
 pub const RULE_PODS: u32 = 20;
 /// Rule 110: a packet without our mark skips the ENI rules.
 pub const RULE_SKIP: u32 = 110;
@@ -41,7 +41,7 @@ pub fn our_tables() -> impl Iterator<Item = u32> {
 /// Metric of an unreachable route, higher than that of an endpoint's route of the same length. The
 /// latter has the kernel's default of 1024 for IPv6.
 pub const METRIC_UNREACHABLE: u32 = 9000;
-/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER`,
+/// Default metric of an IPv6 route in the kernel (`IP6_RT_PRIO_USER`,
 /// `include/uapi/linux/ipv6_route.h`).
 pub const METRIC_V6_DEFAULT: u32 = 1024;
 
@@ -59,9 +59,9 @@ pub const TC_PRIORITY: u16 = 50_000;
 /// Handle of our filter where TCX is missing ("tw").
 pub const TC_HANDLE: u32 = 0x7477;
 
-/// Interface group of a pod's host-side device that is finished ("tw"). What it tells is said at
-/// [`crate::observation::ownership::finished_device`]. The group is the one thing that a device keeps while it is
-/// down and that changes nothing else; 0 is the group of every device that has none.
+/// Interface group of a pod's finished host-side device ("tw"), explained at
+/// [`crate::observation::ownership::finished_device`]. The group is the only attribute that a
+/// device keeps while it is down and that has no other effect; 0 is the default group.
 pub const DEVICE_GROUP: u32 = 0x7477;
 
 /// Smallest MTU that IPv6 allows (RFC 8200 section 5).

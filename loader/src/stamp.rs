@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Tells a folder whose entries stay as they are from one that was replaced, mounted over, or has
-/// another entry. Equal for a folder that is missing both times.
+/// Stamp that changes if a folder is replaced, mounted over, or gets or loses an entry. Equal for a
+/// folder that is missing both times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Option<Identity>);
 

@@ -54,7 +54,7 @@ impl Features {
     /// Probes the kernel.
     ///
     /// # Errors
-    /// When a probe cannot be carried out, or `attach` asks for what the kernel lacks.
+    /// If a probe cannot be carried out, or if the kernel lacks the mechanism of `attach`.
     pub fn probe(attach: AttachMode) -> Result<Self> {
         let tcx = has_tcx().context("cannot probe the kernel for TCX")?;
         let mechanisms = mechanisms(attach, tcx)?;
@@ -74,7 +74,7 @@ impl Features {
                 .map(|value| value != "0"),
             redirect_peer: helper(BpfHelper::BPF_FUNC_redirect_peer)?,
             redirect_neigh: helper(BpfHelper::BPF_FUNC_redirect_neigh)?,
-            // Nothing tells of it directly; this helper came with the same kernel.
+            // There is no direct probe; this helper was added in the same version of the kernel.
             cgroup_memory: helper(BpfHelper::BPF_FUNC_ktime_get_coarse_ns)?,
         })
     }

@@ -1,7 +1,7 @@
 //! Length of a jiffy on this kernel, and the time in jiffies.
 //!
-//! The programs take the time in jiffies. `CONFIG_HZ` itself is told nowhere that is always readable;
-//! the resolution of the coarse clocks is one jiffy.
+//! The programs measure time in jiffies. No file that is always readable has `CONFIG_HZ` itself,
+//! but the resolution of the coarse clocks is one jiffy.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -103,7 +103,7 @@ pub struct Datapath {
     log: debug_log::DebugLog,
 }
 
-/// The last look's state of what the kernel sends no event for.
+/// The last observed state for which the kernel sends no event.
 #[derive(Default)]
 struct Seen {
     maps: BTreeMap<MapKey, MapEntry>,
@@ -253,7 +253,8 @@ impl Datapath {
         self.upkeep.keep(self.attachments.pins())
     }
 
-    /// True if TCX hooks or pins are others than the last look saw, for which the kernel sends no event.
+    /// True if TCX hooks or pins have changed since the last observation, for which the kernel
+    /// sends no event.
     /// Costs one system call for each hook and folder.
     #[must_use]
     pub fn has_moved(&self) -> bool {
@@ -264,10 +265,10 @@ impl Datapath {
             || revisions.any(|(hook, seen)| revision(*hook) != *seen)
     }
 
-    /// True if maps hold something else than the last look saw.
+    /// True if entries of maps have changed since the last observation.
     ///
     /// # Errors
-    /// When the kernel does not let itself be read.
+    /// If the kernel's state cannot be read.
     pub fn have_maps_changed(&self) -> Result<bool> {
         Ok(self.maps.entries()? != self.seen.maps)
     }
@@ -325,11 +326,12 @@ impl Datapath {
         maps::counters::read(&self.maps.counters)
     }
 
-    /// Loads programs that keep notes of the host's stack, with room for so many. Those that run go
-    /// on until [`Self::apply`] replaces them: to the next look they are not current any more.
+    /// Loads programs that keep flow marks of the host's stack, with room for `room` of them. The
+    /// running programs go on until [`Self::apply`] replaces them, since the next observation finds
+    /// them stale.
     ///
     /// # Errors
-    /// When the kernel refuses a program; then those that were loaded before stay.
+    /// If the kernel refuses a program. Then the programs that were loaded before stay.
     pub fn keep_notes(&mut self, room: u32) -> Result<()> {
         let settings = DatapathSettings {
             path: DatapathMode::ServiceNat,
@@ -344,8 +346,8 @@ impl Datapath {
         self.reload(settings)
     }
 
-    /// Loads programs that give flows these ports, and look for flows at the earlier ones as well; as
-    /// [`Self::keep_notes`].
+    /// Loads programs that assign these ports to flows, and look up flows at the earlier ports as
+    /// well. The running programs go on as with [`Self::keep_notes`].
     ///
     /// # Errors
     /// As [`Self::keep_notes`].

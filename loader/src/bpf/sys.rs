@@ -1,8 +1,8 @@
 //! The few calls of bpf(2) that aya lacks: links by interface index, their kernel information, and
 //! queries that name the links.
 //!
-//! aya attaches by device name, which may change between look-up and attachment, and keeps the
-//! device of a link's information to itself.
+//! aya attaches by device name, which may change between look-up and attachment, and does not
+//! expose the device in a link's information.
 
 pub(super) mod run;
 pub(super) mod table;

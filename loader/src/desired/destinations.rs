@@ -113,8 +113,8 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
     all
 }
 
-/// The destinations that the host's service NAT translates. Before a cluster has told all of them, those
-/// that the datapath has stay: an earlier agent put them there.
+/// The destinations that the host's service NAT translates. Until a cluster's list is complete,
+/// those in the datapath, which an earlier agent added, stay.
 fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
     let ClusterServices { cidrs, addresses } = &intent.settings.cluster_services;
     let mut all = intent.settings.services.clone();
@@ -158,7 +158,7 @@ pub fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str> {
 fn with_class(observed: &Observed, wanted: DestinationClass) -> impl Iterator<Item = IpNet> {
     let entries = observed.maps.values();
     entries.filter_map(move |entry| match entry {
-        // Of the host's networks the kernel has just told.
+        // The host's networks have just been observed in the kernel.
         MapEntry::Destination(_, class) if class.contains(DestinationClass::ROUTED) => None,
         MapEntry::Destination(net, class) if class.contains(wanted) => Some(*net),
         _ => None,
@@ -195,8 +195,8 @@ fn agent(intent: &Intent, observed: &Observed) -> AgentCidrs {
     }
 }
 
-/// Every prefix with the classes of all prefixes that contain it: the programs look at the longest
-/// match only.
+/// Every prefix with the classes of all prefixes that contain it, since the programs use only the
+/// longest match.
 fn classes(known: &[Known]) -> BTreeMap<IpNet, DestinationClass> {
     let mut own: BTreeMap<IpNet, DestinationClass> = BTreeMap::new();
     for one in known {

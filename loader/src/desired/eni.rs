@@ -40,9 +40,9 @@ pub(super) fn add(
     }
 }
 
-/// Packets marked for an ENI look into its table and nowhere else: where the table has no other
-/// route, they end there. Without this they would go on to the main table, and leave by the
-/// primary ENI with an address that is not its own.
+/// Adds the fence of an ENI's table: packets that are marked for the ENI use only its table, and
+/// end there without another route. Otherwise they would use the main table, and leave by the
+/// primary ENI with an address that it does not own.
 pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
     let layout = builder.intent.settings.mark;
     let Some(value) = layout.eni(u32::from(number.0)) else {
@@ -102,7 +102,8 @@ fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
     }
 }
 
-/// Packets for a network of the host's look on in the host's own tables, whatever their mark says.
+/// Adds the rules by which packets for the host's networks use the host's own tables, whatever
+/// their mark.
 fn add_networks(builder: &mut Builder<'_>, eni: &Eni, networks: &HostNetworks) {
     for net in &networks.all {
         let family = Family::of(net.addr());

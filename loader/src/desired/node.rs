@@ -65,9 +65,9 @@ fn add_sysctls(builder: &mut Builder<'_>) {
     }
 }
 
-/// The host's automatic ports keep off those of translation, so that only few of its own packets
-/// need a look at them; but never off so many that the host lacks ports. Without translation there
-/// is nothing to keep off.
+/// Reserves the ports of translation, so that the host's automatic ports exclude them and few of
+/// its own packets need a look-up. It never reserves so many that the host lacks ports. Without
+/// translation none are reserved.
 fn add_reserved_ports(builder: &mut Builder<'_>) {
     let settings = &builder.intent.settings;
     let is_some = settings.masquerade.is_on_at_all() && settings.ports != NO_SLICES;

@@ -108,7 +108,8 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     );
 }
 
-/// A look says whether an endpoint's packets take the stack; what it does not say stays as it is.
+/// An observation shows if an endpoint's packets take the stack. Without one the entry stays
+/// unchanged.
 #[test]
 fn an_endpoint_takes_the_stack_for_what_somebody_has_on_its_device() {
     let mut observed = host_with_pod();

@@ -62,7 +62,7 @@ pub struct Eni {
     pub excluded: Option<String>,
     /// Why `exclude-interface-tags` excludes it, if so: what a pool that is bound to it overrides.
     pub excluded_by_tags: Option<String>,
-    /// The pools that are bound to it, which pool documents tell.
+    /// The pools that pool documents bind to it.
     pub bound_to: Vec<String>,
     /// True if pods may have the primary address, so that the device does not get it.
     pub use_primary_address: bool,
@@ -161,7 +161,7 @@ pub struct OtherEni {
 /// The public address that a node is to have by its tags (`spec.ipam.static-ip-tags`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaticAddress {
-    /// None is asked for.
+    /// None is requested.
     #[default]
     NotAsked,
     /// The operator has not assigned it yet. Cilium's agent gives no address before.
@@ -208,7 +208,7 @@ impl Node {
         self.refused.iter().any(|problem| of_entry(&problem.path))
     }
 
-    /// MAC of the primary ENI's device, where the document tells it.
+    /// MAC of the primary ENI's device, if the document has it.
     #[must_use]
     pub fn primary_mac(&self) -> Option<MacAddr> {
         let listed = self.enis.get(&EniNumber::PRIMARY).map(|eni| eni.mac);
@@ -250,7 +250,7 @@ pub struct About {
     /// Name of the CNI network that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// The pod.
@@ -259,7 +259,7 @@ pub struct About {
     /// Name of the host-side device, where it is not that of the endpoint's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Which network namespace the path led to when it was asked for.
+    /// The network namespace to which the path led at the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NetnsId>,
     /// From where its addresses were given. An address without a lease was given by an agent that
@@ -291,14 +291,14 @@ pub struct Settings {
     pub protocol: u8,
     /// Prefix of the names of pods' host-side devices, where they follow from the pod's name.
     pub device_prefix: Option<String>,
-    /// Device of the primary ENI where the node document does not tell.
+    /// Device of the primary ENI if the node document has none.
     pub primary_device: Option<String>,
     /// MTU of what pods send out of the VPC, in bytes; `None` for that of their interface.
     pub internet_mtu: Option<u32>,
     /// Service destinations that the configuration names: CIDRs, and external or load balancer
     /// addresses.
     pub services: BTreeSet<IpNet>,
-    /// Those that the cluster tells.
+    /// Those of the cluster.
     pub cluster_services: ClusterServices,
     /// Configured networks behind the host, in addition to those that its routes reach.
     pub host_cidrs: BTreeSet<IpNet>,
@@ -329,7 +329,7 @@ pub struct ClusterServices {
 }
 
 impl ClusterServices {
-    /// Where there is no cluster to tell anything.
+    /// State without a cluster.
     #[must_use]
     pub fn none() -> Self {
         Self {

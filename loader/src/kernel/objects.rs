@@ -1,4 +1,4 @@
-//! One type for each kind of kernel object that we own or look at.
+//! One type for each kind of kernel object that we own or observe.
 
 use std::net::IpAddr;
 
@@ -87,7 +87,7 @@ pub struct Route {
     pub table: u32,
     /// Its destination.
     pub destination: IpNet,
-    /// Its metric as the kernel reports it: 0 for IPv4, 1024 for IPv6 where none was asked for.
+    /// Its metric as the kernel reports it: by default 0 for IPv4, 1024 for IPv6.
     pub metric: u32,
     /// Where it leads.
     pub next_hop: NextHop,
@@ -97,7 +97,7 @@ pub struct Route {
     pub protocol: u8,
 }
 
-/// A route of a table that is not ours, reduced to what tells whose it is.
+/// A route of a foreign table, reduced to the parts that show its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ForeignRoute {
     /// Its table.
@@ -137,7 +137,7 @@ pub enum Selector {
 /// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Look into a table.
+    /// Look up a table.
     Table(u32),
     /// Go on at the rules of a priority.
     Goto(u32),

@@ -49,7 +49,7 @@ pub struct Observed {
     pub resolved: BTreeMap<(u32, IpAddr), Resolved>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,
-    /// The host's automatic ports; none where the kernel does not tell.
+    /// The host's automatic ports; none if they are unknown.
     pub host_ports: Option<HostPorts>,
     /// Every entry of the datapath's maps.
     pub maps: BTreeMap<MapKey, MapEntry>,

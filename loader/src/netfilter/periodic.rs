@@ -1,5 +1,4 @@
-//! Threads that look at something again and again: the agent's task answers adds, and does not wait for a
-//! long look.
+//! Threads for periodic checks: the agent's task answers adds, and must not wait for a long check.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -7,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// A thread that looks. Dropping it ends it, after the look that it is at.
+/// A thread of periodic checks. Dropping it ends it after the current check.
 pub struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -19,10 +18,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Periodic {
-    /// Starts a thread of this name. It rests after each look for as long as that says.
+    /// Starts a thread of this name. Each check returns the rest after it.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(
         name: &'static str,
         mut look: impl FnMut() -> Duration + Send + 'static,

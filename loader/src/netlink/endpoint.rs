@@ -134,8 +134,8 @@ async fn make_pair(
             LinkAttribute::IfName(name),
             LinkAttribute::Address(mac.0.to_vec()),
             LinkAttribute::Mtu(endpoint.mtu),
-            // A veth uses one queue of each kind, and has one for each CPU unless told otherwise, which
-            // it gives up with a wait for all CPUs (`veth_init_queues` in drivers/net/veth.c).
+            // A veth uses one queue of each kind. By default it has one for each CPU, and removes
+            // them with a wait for all CPUs (`veth_init_queues` in drivers/net/veth.c).
             LinkAttribute::NumTxQueues(1),
             LinkAttribute::NumRxQueues(1),
         ];
@@ -198,8 +198,8 @@ async fn inside(
         .iter()
         .any(|(family, addresses)| *family == Family::V6 && !addresses.is_empty())
     {
-        // Before the device is up, so that it never asks for a router. Container runtimes turn
-        // the family off by default.
+        // This precedes setting the device up, so that it never solicits a router. Container
+        // runtimes turn the family off by default.
         netns.run(|| {
             for (name, value) in [("accept_ra", "0"), ("disable_ipv6", "0")] {
                 sysctl::write(&sysctl::path(Family::V6, Some(interface), name), value)?;

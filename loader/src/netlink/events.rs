@@ -59,8 +59,8 @@ pub(super) struct Watched(Arc<Mutex<Known>>);
 struct Known {
     /// The permanent ones. The kernel's notification of a loss does not say that the entry was permanent.
     permanent: HashSet<Key>,
-    /// The gateways, with their MACs where there are any. The kernel also tells that one was confirmed or grew
-    /// stale, several times a minute.
+    /// The gateways, with their MACs if known. The kernel also reports confirmed or stale ones,
+    /// several times a minute.
     gateways: HashMap<Key, Option<MacAddr>>,
     /// Gateways that the kernel has not had confirmed for a while.
     stale: HashSet<Key>,
@@ -97,7 +97,7 @@ impl Watched {
         std::mem::take(&mut self.known().stale)
     }
 
-    /// Takes in that a neighbour is found by this, or is not found. Returns true if that is news.
+    /// Records the resolution of a neighbour, or its failure. Returns true if that is a change.
     fn take(&self, key: Key, resolved: Option<Resolved>) -> bool {
         let mut known = self.known();
         let mac = resolved.map(|resolved| resolved.mac);
@@ -155,7 +155,7 @@ async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> Option<Chang
 /// and the kernel says so once (`sock_error` clears it), whichever call it meets.
 fn news(received: io::Result<Vec<u8>>, watched: &Watched) -> io::Result<Option<Change>> {
     match received {
-        // Each message is looked at: one may say that a gateway is stale.
+        // All messages are read, since one may report a stale gateway.
         Ok(datagram) => Ok(messages(&datagram)
             .map(|bytes| news_of(bytes, watched))
             .max()
@@ -201,7 +201,8 @@ fn news_of_route(route: &RouteMessage) -> Option<Change> {
     counts.then_some(Change::Foreign)
 }
 
-/// True if an entry is permanent, or was at the last look, or has another MAC for a gateway, or
+/// True if an entry is permanent, or was so at the last observation, or has another MAC for a
+/// gateway, or
 /// none.
 fn is_our_neighbour(
     entry: &NeighbourMessage,

@@ -207,9 +207,9 @@ impl Netlink {
 
     /// A stream with one item for each burst of changes to links, addresses, rules, routes, permanent
     /// neighbours, qdiscs and tc filters, and the sysctls that the kernel reports (forwarding and
-    /// `rp_filter`). Only a look shows a change to `arp_ignore`, `arp_announce`, `send_redirects` or
-    /// `accept_ra`, and the loss of a TCX link. Lost notifications are an item too. The stream ends when
-    /// the socket fails; then a new one has to be opened.
+    /// `rp_filter`). Only an observation shows a change to `arp_ignore`, `arp_announce`,
+    /// `send_redirects` or `accept_ra`, and the loss of a TCX link. Lost notifications are an item,
+    /// too. The stream ends if the socket fails. Then a new one has to be opened.
     ///
     /// # Errors
     /// When the socket cannot be opened or cannot join the notifications.
@@ -232,7 +232,8 @@ impl Netlink {
         pod_routes::follow(endpoint, &self.pod_routes, self.protocol).await
     }
 
-    /// Looks at an endpoint's end inside the pod: what is not as it was made, in words.
+    /// Inspects an endpoint's end inside the pod; returns its differences from the created state,
+    /// as text.
     pub async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
         inspect::inspect(endpoint, &self.pod_routes, self.protocol).await
     }

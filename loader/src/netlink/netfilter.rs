@@ -1,5 +1,5 @@
-//! A socket to netfilter's part of netlink (nfnetlink), for threads that may wait: conntrack's dump
-//! at the start, and the thread that looks after flows.
+//! A socket to netfilter's part of netlink (nfnetlink), for threads that may block: conntrack's
+//! dump at the start, and the garbage-collection thread of flows.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -58,13 +58,13 @@ impl Socket {
         })
     }
 
-    /// Asks for one object, or whether it is there.
+    /// Requests one object; success if it exists.
     pub(crate) fn get(&mut self, message: NetfilterMessage) -> Result<(), RequestError> {
         let mut ignore = |_: NetfilterMessage| ControlFlow::Continue(());
         self.exchange(message, NLM_F_ACK, &mut ignore).map(|_| ())
     }
 
-    /// Asks for one object, and shows it.
+    /// Requests one object, and shows it.
     pub(crate) fn get_shown(
         &mut self,
         message: NetfilterMessage,

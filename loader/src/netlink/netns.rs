@@ -55,10 +55,10 @@ impl NetNs {
         &self.file
     }
 
-    /// Which one it is.
+    /// The id of the namespace.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// If it cannot be read.
     pub(super) fn id(&self) -> io::Result<NetnsId> {
         identify(&self.file)
     }
@@ -102,16 +102,16 @@ impl Drop for Inside {
     }
 }
 
-/// Which network namespace a path leads to.
+/// The id of the network namespace to which a path leads.
 ///
 /// # Errors
-/// When nothing is there, or it cannot be looked at.
+/// If the path does not exist or cannot be read.
 pub fn netns_at(path: &Path) -> io::Result<NetnsId> {
     identify(&File::open(path)?)
 }
 
-/// Where the network namespaces of pods are mounted, by the MACs of the devices in them. What cannot
-/// be looked at is left out.
+/// Mount points of pods' network namespaces, by the MACs of the devices in them. Unreadable ones
+/// are left out.
 #[must_use]
 pub fn namespaces_by_mac() -> BTreeMap<MacAddr, PathBuf> {
     let mut found = BTreeMap::new();

@@ -17,7 +17,7 @@ pub struct Others {
     pub leftovers: Vec<String>,
     /// Every other rule, ours among them.
     pub rules: BTreeSet<Rule>,
-    /// The routes out of the devices that were asked for, in tables that are not ours.
+    /// The routes by the requested devices, in foreign tables.
     pub routes: BTreeSet<ForeignRoute>,
 }
 

@@ -65,8 +65,8 @@ impl Maker<'_> {
     }
 }
 
-/// Brings the routes by the gateway of a running pod to what new pods get. A family whose default route
-/// is no more as it was made is left alone. What is so already costs one look.
+/// Updates the routes by the gateway of a running pod to those of new pods. A family whose default
+/// route was changed is left alone. A pod without a difference costs one read.
 pub(super) async fn follow(
     endpoint: &Endpoint,
     routes: &PodRoutes,

@@ -1,7 +1,7 @@
-//! A netlink socket with one request under way at a time.
+//! A netlink socket with one request in flight at a time.
 //!
-//! `rtnetlink`'s connection task is not used: it drops what it cannot decode, and it hides that a
-//! dump was interrupted, and both would make an object look gone that is there.
+//! `rtnetlink`'s connection task is not used. It drops messages that it cannot decode, and hides
+//! that a dump was interrupted. With both a present object would seem to be gone.
 
 use std::io;
 
@@ -51,7 +51,7 @@ pub(super) fn connect() -> io::Result<Inner> {
     // The reason as text, and no copy of the request with it.
     socket.set_ext_ack(true)?;
     socket.set_cap_ack(true)?;
-    // Since 4.20: what a dump's header asks for is checked and obeyed.
+    // Since 4.20 the kernel validates and applies the filters in a dump's header.
     socket.set_netlink_get_strict_chk(true)?;
     Ok(socket)
 }
@@ -262,7 +262,7 @@ pub(super) fn piece<T: NetlinkDeserializable>(bytes: &[u8], sequence: u32) -> Op
         },
         Err(error) if last => Content::End(Err(io::Error::other(error).into())),
         Err(error) => {
-            // With every look at the kernel: too often for a warning.
+            // This happens with every observation, which is too often for a warning.
             tracing::debug!(
                 message_type = header.message_type(),
                 %error,

@@ -31,9 +31,9 @@ const NODE: [Sysctl; 3] = [
     },
 ];
 
-/// Where they are, unless the process was told another place.
+/// Default folder of the sysctls.
 const USUAL: &str = "/proc/sys/net";
-/// The place that it was told: there is one tree of them, as there is one kernel.
+/// The configured folder of the process: there is one tree of sysctls, as there is one kernel.
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Makes this process find them in another folder from now on: containers see `/proc/sys`
@@ -124,7 +124,7 @@ fn reserved_path() -> PathBuf {
     path(Family::V4, None, "ip_local_reserved_ports")
 }
 
-/// The ports that the host's automatic ports keep off; none where the kernel does not tell.
+/// The ports that the host's automatic ports exclude; none if they are unknown.
 #[must_use]
 pub fn reserved_ports() -> Option<PortList> {
     read(&reserved_path())?.parse().ok()

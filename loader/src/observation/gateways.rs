@@ -1,8 +1,9 @@
 //! The gateways' MACs in the maps, so that the programs need no look-up in the kernel for each
 //! packet.
 //!
-//! The kernel finds out and remembers: what is told is what it knows, as long as the agent watches it. What
-//! goes to a gateway whose MAC is not known, the programs leave to the kernel, which then asks for it.
+//! The kernel resolves the MACs and caches them. The maps have the kernel's state as long as the
+//! agent watches it. Packets to a gateway with an unknown MAC are left to the kernel, which then
+//! resolves it.
 
 use std::net::IpAddr;
 

@@ -382,7 +382,7 @@ fn pod_route_scope(route: &Route, observed: &Observed) -> Option<Scope> {
     }
 }
 
-/// The metric that the kernel reports for a route that asks for none.
+/// The metric that the kernel reports for a route without a requested one.
 #[must_use]
 pub fn default_metric(family: Family) -> u32 {
     match family {

@@ -79,7 +79,7 @@ fn removal(object: &Object, failed: &Object) -> bool {
         (Object::Device(_), Object::MapEntry(MapEntry::Address(_, entry))) => entry.is_endpoint(),
         // Packets that the pod still sends would bypass the program.
         (Object::Attachment(hook), Object::Device(_)) => hook.program == Program::FromEndpoint,
-        // As long as pods send by the ENI, the kernel asks for its gateway with this address.
+        // As long as pods send by the ENI, the kernel resolves its gateway from this address.
         (Object::Address(address), Object::MapEntry(MapEntry::Eni(_, entry))) => {
             entry.ifindex() == address.ifindex
         }
@@ -91,7 +91,7 @@ fn removal(object: &Object, failed: &Object) -> bool {
         (Object::MapEntry(MapEntry::EniDevice(ifindex, _)), Object::Attachment(hook)) => {
             *ifindex == hook.ifindex
         }
-        // The rule tells that the address is ours.
+        // The rule marks the address as ours.
         (Object::Rule(rule), Object::Address(address)) => is_rule_of(rule, address.net.addr()),
         (Object::Route(route), Object::Rule(rule)) => is_end_of(route, rule),
         _independent => false,
@@ -113,7 +113,7 @@ fn is_replaced_by(object: &Object, other: &Object) -> bool {
     }
 }
 
-/// True if the kernel asks for a route's gateway with an address.
+/// True if the kernel resolves a route's gateway from an address.
 fn asks_with(route: &Route, address: &Address) -> bool {
     let same_family = |gateway: IpAddr| gateway.is_ipv4() == address.net.addr().is_ipv4();
     matches!(

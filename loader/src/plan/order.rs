@@ -16,7 +16,7 @@ pub(super) enum Addition {
     /// `all`), or the kernel throws the host's default route away. A secondary's has to be 0
     /// before the device is up.
     Sysctl,
-    /// Before any entry tells the programs of the new MTU.
+    /// Before any map entry has the new MTU.
     Mtu,
     /// An ENI's. Routes need a device that is up.
     Up,
@@ -170,7 +170,7 @@ pub(super) enum Removal {
     Eni,
     /// From here on marked packets end at the fence.
     DefaultRoute,
-    /// While its rule and the device's entry still tell that it is ours.
+    /// While its rule and the device's entry still mark it as ours.
     Address,
     /// An ENI's program marks by entries that go next.
     EniAttachment,
@@ -178,7 +178,7 @@ pub(super) enum Removal {
     /// prefix at once, and never one that is about to be removed. The latter may have other
     /// classes: an exempt destination that stays exempt would be masqueraded in between.
     Destination(u32),
-    /// Nothing looks for them any more.
+    /// No program looks them up any more.
     MapEntry,
     /// Nothing leads to them any more.
     Route,

@@ -109,7 +109,7 @@ fn an_endpoints_device_comes_up_behind_its_program_and_its_entries() {
 fn removals_come_last_and_in_the_opposite_order() {
     use StepKind::{DeleteAddress, DeleteDevice, DeleteMapEntry, DeleteRoute, DeleteRule, Detach};
     let mut observed = host_with_pods();
-    // All that a settled node holds, as far as the order can tell.
+    // All objects of a settled node that the order can distinguish.
     for object in plan(&intent(), &observed).objects {
         match object {
             Object::Route(route) => drop(observed.routes.insert(route)),

@@ -1,9 +1,8 @@
-//! A pass over some endpoints: what serves them is looked at and brought to the intent, and nothing
-//! else is.
+//! A pass over some endpoints: only their objects are observed and reconciled with the intent.
 //!
-//! It goes by what the last whole pass saw of the node and its ENIs, so it takes no longer on a node
-//! with many endpoints. What changed there since, the next whole pass finds: it is due soon, because
-//! what is done here are events to it.
+//! It relies on the last whole pass for the state of the node and its ENIs. So it takes no longer
+//! on a node with many endpoints. The next whole pass finds later changes there. It is due soon,
+//! because the steps of this pass cause events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -165,8 +165,8 @@ impl<K: Kernel> Reconciler<K> {
         self.ledger.repairs((self.clock)())
     }
 
-    /// One pass: up to three rounds of observe, plan and apply, and a last look. A step that fails
-    /// holds back what rests on it until the next pass, and nothing else.
+    /// One pass: up to three rounds of observe, plan and apply, and a last observation. A failed
+    /// step holds back only the steps that depend on it, until the next pass.
     pub async fn pass(&mut self, intent: &Intent) -> Pass {
         self.pass_from(intent, None).await
     }

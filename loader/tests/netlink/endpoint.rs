@@ -154,13 +154,13 @@ fn what_an_earlier_attempt_left_is_made_anew() {
         netlink.apply(&create(&endpoint)).await.unwrap();
         assert_ne!(second, link(netlink, &device).await.ifindex);
         assert_eq!(pod.ip_json("-4 route show").len(), 2);
-        // The pod's end has another name: only the host's end tells.
+        // The pod's end has another name: only the host's end identifies it.
         pod.run("ip link set eth0 down");
         pod.run("ip link set eth0 name renamed");
         netlink.apply(&create(&endpoint)).await.unwrap();
         let (there, _) = pod.attempt("ip link show renamed");
         assert!(!there);
-        // The host's end has another name: only the pod's end tells.
+        // The host's end has another name: only the pod's end identifies it.
         ip(&format!("link set {device} down"));
         ip(&format!("link set {device} name renamed"));
         netlink.apply(&create(&endpoint)).await.unwrap();

@@ -187,7 +187,7 @@ pub(crate) fn for_tests(executables: &[Executable], metadata: &Metadata) -> Resu
     Ok(archive)
 }
 
-/// The libraries of a program, each where the program looks for it.
+/// The libraries of a program, each with the path at which the program loads it.
 fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
     let listed = process::output(Command::new("ldd").arg(program))?;
     let paths = listed

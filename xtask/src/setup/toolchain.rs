@@ -15,7 +15,7 @@ const LINKER_VERSION: &str = "0.13.0";
 /// Debian's LLVM, the one that its `rustc-web` is built with.
 const DEBIAN_LLVM: &str = "/usr/lib/llvm-22";
 
-/// True if a rustup toolchain is asked for, or the default one is there with all it needs.
+/// True if a rustup toolchain is selected, or if the default one is complete.
 pub(super) fn rustup_is_ready() -> bool {
     match Toolchain::detect() {
         Toolchain::Debian => false,

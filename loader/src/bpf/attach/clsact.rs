@@ -42,9 +42,9 @@ fn is_in_the_way(filter: &Filter, hook: Direction) -> bool {
 
 /// The directions for which a device can have filters, by the kind of the qdisc at its ingress.
 ///
-/// An `ingress` qdisc has one list of filters, those of the ingress, and the kernel shows it, and
-/// adds to it, under the name of either direction (`ingress_tcf_block` in
-/// `net/sched/sch_ingress.c` does not look at which one was asked for).
+/// An `ingress` qdisc has one list of filters, those of the ingress. The kernel shows it, and adds
+/// to it, under the name of either direction: `ingress_tcf_block` in `net/sched/sch_ingress.c`
+/// ignores the requested one.
 pub(in crate::bpf) fn directions(kind: &str) -> &'static [Direction] {
     match kind {
         INGRESS => &[Direction::Ingress],
@@ -64,10 +64,10 @@ pub(super) fn is_displaced(socket: &TcSocket, ifindex: u32) -> Result<bool> {
     Ok(socket.ingress_kind(ifindex)?.as_deref() == Some(INGRESS))
 }
 
-/// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
-/// qdisc we made are looked at anyway, since a dump may skip a device while another one goes.
+/// Our filters on all devices. One dump of the qdiscs shows the devices to check. Those with a
+/// qdisc of ours are always checked, since a dump may skip a device while another one is removed.
 ///
-/// The marks of qdiscs that went with their devices go here too, where all are looked at anyway.
+/// The marks of qdiscs that were removed with their devices are removed here, too.
 pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
     let qdiscs = socket.ingress_qdiscs()?.into_iter();
     let mut devices: BTreeMap<u32, &[Direction]> = qdiscs
@@ -79,7 +79,7 @@ pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
         }
         match socket.ingress_kind(ifindex)? {
             Some(kind) => drop(devices.insert(ifindex, directions(&kind))),
-            // One that stays costs another look, and no more.
+            // A mark that stays only costs another check.
             None => drop(remove_mark(pins, ifindex)),
         }
     }

@@ -40,7 +40,7 @@ const ETH_P_ALL: u16 = 3;
 pub(in crate::bpf) struct Qdisc {
     /// The device.
     pub(in crate::bpf) ifindex: u32,
-    /// Where it is; those below another one are not looked at.
+    /// Its place; qdiscs below another one are ignored.
     pub(in crate::bpf) place: Place,
     /// Its kind: at the ingress `clsact`, or `ingress`, which takes its place.
     pub(in crate::bpf) kind: String,
@@ -157,7 +157,7 @@ impl TcSocket {
         let mut message = with_device(ifindex)?;
         message.header.parent = TcHandle::CLSACT;
         let request = RouteNetlinkMessage::GetQueueDiscipline(message);
-        // Before Linux 6.8 who asks is told only where he wants to hear of changes by himself.
+        // Before Linux 6.8 the caller gets the notification only with NLM_F_ECHO.
         let answers = match self.request(request, NLM_F_ACK | NLM_F_ECHO) {
             Err(error) if is_gone(&error) => return Ok(None),
             other => other

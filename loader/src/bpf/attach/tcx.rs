@@ -51,8 +51,8 @@ fn running(pin: &LinkPin) -> Result<Option<Running>> {
     }
 }
 
-/// The link, if it runs at the hook. The device's own list of links is asked too: it alone tells
-/// a device of this network namespace from one with the same index elsewhere.
+/// The link, if it runs at the hook. The device's own list of links is checked, too: only that
+/// distinguishes a device of this network namespace from one with the same index in another one.
 fn running_at(held: &TcxLink, hook: Hook) -> Result<Option<Running>> {
     let Some(link) = held.info().context("cannot examine a pinned link")? else {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! The groups of flows, by which the programs count notes: in a group without notes they look for none.
+//! The groups of flows, by which the programs count flow marks. In a group without marks they look
+//! up none.
 
 use anyhow::{Context as _, Result};
 use aya::Ebpf;
@@ -35,11 +36,11 @@ impl Groups {
         NOTED.iter().all(|name| !pins.map(name).exists())
     }
 
-    /// Tells the programs that from now on every note is counted. To be called when there is none, and
+    /// Enables the programs' counts of flow marks. Must be called while there is no mark, and
     /// before a program is attached.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(in crate::bpf) fn count(&self) -> Result<()> {
         let groups: Vec<u32> = (0..CACHE_GROUPS).collect();
         let words = vec![GROUP_COUNTED; groups.len()];
@@ -47,12 +48,12 @@ impl Groups {
         counted.context("cannot write the map CACHE_EPOCHS")
     }
 
-    /// Makes the programs look for notes in the group of a tuple from now on, whatever they have
-    /// counted. To be called before user space makes a note: it cannot add to a per-CPU count of
-    /// the programs.
+    /// Makes the programs always look up flow marks in the group of a tuple, whatever the count.
+    /// Must be called before user space adds a mark, since it cannot add to the programs' per-CPU
+    /// counts.
     ///
     /// # Errors
-    /// When the kernel refuses; then there must be no note.
+    /// If the kernel refuses. Then no mark must be added.
     pub(in crate::bpf) fn give_up(&self, tuple: &PodTuple) -> Result<()> {
         let group = group_of(tuple);
         let word = self.0.get(&group, 0);

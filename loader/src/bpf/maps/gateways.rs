@@ -12,7 +12,8 @@ use crate::bpf::jiffies::{Jiffies, jiffies_per_second};
 use crate::bpf::sys::table::Table;
 use crate::observation::gateways::Gateway;
 
-/// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
+/// Validity of a published MAC: while the agent is replaced, the programs leave the look-up to the
+/// kernel.
 const LEASE: Duration = Duration::from_secs(10);
 /// The time after which entries are written again. The kernel reports no change of a map.
 const RENEWAL: Duration = Duration::from_secs(3);

@@ -156,8 +156,8 @@ fn key(net: IpNet) -> Key<Addr> {
     Key::new(length, addr)
 }
 
-/// The prefix of a trie's key. What no prefix of ours looks like, say a length below 96 on a
-/// v4-mapped address, is shown as the IPv6 prefix that it is, so that it is seen and removed.
+/// The prefix of a trie's key. A foreign prefix, such as one below 96 of a v4-mapped address, is
+/// shown as an IPv6 prefix, so that it is found and removed.
 fn prefix(key: &Key<Addr>) -> Option<IpNet> {
     let (length, addr) = (key.prefix_len(), key.data());
     let net = addr.to_prefix(length).or_else(|| {

@@ -21,8 +21,8 @@ use crate::bpf::jiffies::jiffies_per_second;
 use crate::bpf::pins::{self, Pins};
 use crate::bpf::settings::{DatapathSettings, Globals};
 
-/// The properties in which a pinned map must agree with the object. aya opens a pin without a look
-/// at any of it, and from then on trusts the object's sizes.
+/// The properties in which a pinned map must agree with the object. aya opens a pin without
+/// checking them, and then relies on the object's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     map_type: u32,
@@ -147,7 +147,7 @@ pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
     let path = pins.map(map::STACK);
     match MapInfo::from_pin(&path) {
         Ok(info) if info.max_entries() < room => pins::remove(&path),
-        // One that cannot be opened, the loading tells of.
+        // Loading reports a pin that cannot be opened.
         Ok(_) | Err(_) => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! Where our maps and links are pinned: `<pin_root>/v<ABI version>/{maps,links,qdiscs}`.
+//! Paths of pinned maps and links: `<pin_root>/v<ABI version>/{maps,links,qdiscs}`.
 //!
-//! The pins are the only record of what hangs where that outlives the agent. While it runs it holds
-//! maps and links open, so that they stay when a pin goes, and the next look pins them again.
+//! The pins are the only record of attachments that survives the agent. A running agent holds maps
+//! and links open. So they stay if a pin is removed, and the next observation pins them again.
 
 pub(in crate::bpf) mod bpffs;
 pub(in crate::bpf) mod cleanup;
@@ -27,7 +27,7 @@ pub(super) struct Pins {
 /// A pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LinkPin {
-    /// The hook that its name tells.
+    /// The hook in its name.
     pub(super) hook: Hook,
     /// The ABI version of its folder.
     pub(super) version: u32,

@@ -141,7 +141,7 @@ impl Held {
     }
 }
 
-/// The identity of a file; none where there is no file, or it cannot be looked at.
+/// The identity of a file; none without a file, or if it cannot be read.
 fn identity(path: &Path) -> Option<Identity> {
     let metadata = fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))

@@ -225,7 +225,7 @@ fn net() -> impl Strategy<Value = IpNet> {
 }
 
 proptest! {
-    /// The longest prefix alone tells what any prefix around an address does.
+    /// The longest prefix has the classes of all prefixes that contain an address.
     #[test]
     fn the_longest_prefix_tells_all(
         native in prop::collection::btree_set(net(), 0..4),

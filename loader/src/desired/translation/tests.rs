@@ -123,8 +123,8 @@ fn the_policy_chooses_the_way_out() {
     assert_eq!(chosen(Auto, &[0, 1, 2]), own);
     assert_eq!(chosen(Auto, &[1]), own);
     assert_eq!(chosen(Auto, &[0, 1]), [[0, 0], [1, 1], [0, 2]]);
-    // Without an IPv6 address to translate to by the primary, but not where that is not asked for:
-    // there the ENI has none, and the datapath drops.
+    // Without an IPv6 address of its own, an ENI's pods are translated to the primary's. With
+    // `OwnEni` they are not: the ENI has none, and the datapath drops.
     assert_eq!(externals(&intent(), &host()), [[0, 0], [1, 0], [2, 0]]);
     let mut intent = intent();
     intent.settings.masquerade.external = OwnEni;
@@ -167,7 +167,7 @@ fn a_primary_that_no_pod_uses_is_a_way_out_all_the_same() {
     // Its public address is the node's external one.
     assert_eq!(entry(&unlisted, 1).unwrap().v4().external, 0);
     assert_eq!(entry(&excluded, 1).unwrap().v4().external, 1);
-    // A single address tells no subnet, and so no gateway.
+    // A single address has no subnet, and so no gateway.
     observed.addresses.remove(&address(ETH0, "10.0.0.10/24"));
     observed.addresses.insert(address(ETH0, "10.0.0.10/32"));
     let entry = entry(&desired(&intent, &observed), 0).unwrap();

@@ -40,7 +40,7 @@ struct Table {
 }
 
 impl Tables {
-    /// Looks at the tables that there are. One with as many entries as before, in as many bytes, is not
+    /// Reads the existing tables. One with the same number of entries and bytes as before is not
     /// read again, unless it has a policy whose count may have grown.
     pub(super) fn look(&mut self) -> anyhow::Result<()> {
         let mut there = BTreeMap::new();

@@ -30,9 +30,9 @@ use crate::netfilter::periodic::{Periodic, lock};
 use crate::netfilter::service_nat::NF_TABLES_MODULE;
 use crate::netfilter::untracked;
 
-/// The time between looks for changed rules.
+/// Interval of checks for changed rules.
 const LOOK: Duration = Duration::from_secs(2);
-/// Rest after a look, in multiples of the time that it took: kube-proxy may change rules each second.
+/// Rest after a check, in multiples of its duration: kube-proxy may change rules each second.
 const REST: u32 = 50;
 /// Maximum number of rules that are named.
 const NAMED: usize = 32;
@@ -123,7 +123,7 @@ impl Bypassed {
     }
 }
 
-/// The reader's memory between two looks.
+/// The reader's state between two checks.
 #[derive(Default)]
 struct Reader {
     /// True if the kernel said that it has no nftables.

@@ -21,7 +21,7 @@ use crate::netlink::netfilter::Socket;
 const CHAINS: usize = 512;
 /// `NF_NETDEV_INGRESS` in `include/uapi/linux/netfilter.h`.
 const NETDEV_INGRESS: u32 = 0;
-/// Tables of others that look after what takes the stack, or of ours.
+/// Foreign tables that handle packets of the stack, and our own.
 const LEFT_OUT_TABLES: [&str; 3] = ["kube-proxy", "towpath", "cni_"];
 /// Beginnings of their chains' names in tables that many share.
 const LEFT_OUT_CHAINS: [&str; 3] = ["KUBE-", "CNI-", "cali-nat"];
@@ -84,7 +84,7 @@ pub(super) fn is_left_out((_, table, chain): &Place) -> bool {
     LEFT_OUT_TABLES.iter().any(|name| table.starts_with(name)) || is_left_out_chain(chain)
 }
 
-/// True if a chain is one of those who look after what takes the stack.
+/// True if a chain belongs to programs that handle packets of the stack.
 pub(super) fn is_left_out_chain(chain: &str) -> bool {
     LEFT_OUT_CHAINS.iter().any(|name| chain.starts_with(name))
 }

@@ -55,7 +55,7 @@ impl DropPolicy {
         }
     }
 
-    /// Takes what an earlier look had seen of the chain.
+    /// Adds the earlier observations of the chain.
     pub(super) fn after(mut self, earlier: &[Self], now: Instant) -> Self {
         let earlier = earlier.iter().find(|earlier| earlier.place == self.place);
         if let Some(earlier) = earlier {

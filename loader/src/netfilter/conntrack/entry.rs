@@ -170,8 +170,8 @@ struct Direction {
     is_of_zone: bool,
 }
 
-/// Reads the entry of a message. None where it is none, or one that is not asked for: another
-/// protocol, another zone. The error is the name of what is missing.
+/// Reads the entry of a message. None if it is no entry, or one of another protocol or zone. The
+/// error is the name of the missing attribute.
 pub(super) fn read(message: &NetfilterMessage) -> Result<Option<Entry>, &'static str> {
     let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = &message.inner else {
         return Ok(None);

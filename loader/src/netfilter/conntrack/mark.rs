@@ -19,7 +19,7 @@ impl Conntrack {
     /// # Errors
     /// As for [`Conntrack::dump`].
     pub fn has_mark(&mut self, value: u32, mask: u32) -> anyhow::Result<bool> {
-        // A kernel without marks ignores the filter, so what it shows is looked at too.
+        // A kernel without marks ignores the filter, so each entry is checked, too.
         let mask_attribute = DefaultNla::new(MARK_MASK, mask.to_be_bytes().to_vec());
         let filter = vec![
             ConntrackAttribute::CtaMark(value),

@@ -12,7 +12,8 @@ use netlink_packet_netfilter::conntrack::{ConntrackAttribute, ConntrackMessage};
 use super::entry::{self, ID};
 use super::{Conntrack, Entry, TcpState, Tuple, message};
 
-/// Number of entries that one look removes, so that a resolver's 100,000 queries take little
+/// Maximum number of entries that one scan removes, so that a resolver's 100,000 queries take
+/// little
 /// memory.
 const MOST: usize = 16_384;
 
@@ -21,7 +22,7 @@ const MOST: usize = 16_384;
 pub struct Removed {
     /// Number of entries that led to each address, and the first of them as it was opened.
     pub leading_to: BTreeMap<IpAddr, (usize, Tuple)>,
-    /// True if all of the table was looked at: then no entry led to any other address.
+    /// True if the whole table was scanned. Then no entry led to any other address.
     pub is_whole: bool,
 }
 
@@ -161,7 +162,7 @@ mod tests {
             ),
             (entry(UDP, service, DESTINATION_NAT, None), true),
             (entry(SCTP, service, DESTINATION_NAT, None), true),
-            // A rule that sends what asks for the pod somewhere else.
+            // A rule that redirects requests for the pod.
             (entry(TCP, [POD, "10.0.1.21"], DESTINATION_NAT, None), true),
             (entry(UDP, straight, 0, None), true),
             (entry(TCP, straight, 0, of(TcpState::Established)), true),

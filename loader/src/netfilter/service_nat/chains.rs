@@ -15,7 +15,7 @@ use crate::netlink::netfilter::Socket;
 /// The type of chains whose rules see the first packet of a flow and change its addresses.
 const NAT: &str = "nat";
 
-/// Looks for a chain that can change addresses, in words; stops at the first one.
+/// The first chain that can change addresses, as text.
 pub(super) fn first_nat_chain(socket: &mut Socket) -> Result<Option<String>, RequestError> {
     let all = NfTablesMessage::GetChain(ChainMessage {
         attributes: Vec::new(),

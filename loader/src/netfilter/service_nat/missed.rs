@@ -10,9 +10,9 @@ use super::is_translated;
 use crate::netfilter::conntrack::{Conntrack, Entry, entries};
 use crate::netfilter::periodic::{Periodic, lock};
 
-/// Time between two looks at connection tracking.
+/// Interval of reads of connection tracking.
 const LOOK: Duration = Duration::from_secs(5);
-/// Rest after a look, in multiples of the time that it took.
+/// Rest after a read, in multiples of its duration.
 const REST: u32 = 50;
 /// Most pairs of addresses that are kept.
 const PAIRS: usize = 65_536;
@@ -20,15 +20,15 @@ const PAIRS: usize = 65_536;
 /// Numbers of flows between two addresses, as they are after NAT.
 type Pairs = BTreeMap<[IpAddr; 2], u64>;
 
-/// The flows at the last look, for any caller.
+/// The flows of the last read, for any caller.
 #[derive(Clone, Default)]
 pub struct Missed(Arc<Mutex<Option<Pairs>>>);
 
 impl Missed {
-    /// Looks at the calling thread's network namespace from now on.
+    /// Starts reading connection tracking of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(&self) -> anyhow::Result<Periodic> {
         let found = self.0.clone();
         Periodic::start("missed-nat", move || {

@@ -35,7 +35,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Looks for NAT again and again.
+/// Repeated detection of NAT.
 #[derive(Debug, Default)]
 pub struct Detector {
     /// True if the kernel said that it has no `nf_tables`.
@@ -57,10 +57,11 @@ const LEGACY: [(&str, &str); 2] = [
 pub(crate) const NF_TABLES_MODULE: &str = "/sys/module/nf_tables";
 
 impl Detector {
-    /// Looks in the network namespace of the calling thread; the first thing that is found.
+    /// The first evidence of NAT in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the kernel cannot be asked, but not where it lacks a part: then that part does no NAT.
+    /// If the kernel cannot be queried. A missing part of the kernel is no error, since it does no
+    /// NAT.
     pub fn evidence(&mut self) -> anyhow::Result<Option<Evidence>> {
         for (file, program) in LEGACY {
             if proc_net(file)?.is_some_and(|names| has_nat_table(&names)) {

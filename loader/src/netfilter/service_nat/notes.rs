@@ -1,5 +1,5 @@
-//! The notes that conntrack's entries tell of: what the programs would have noted, had they seen the
-//! flows begin.
+//! Flow marks from conntrack's entries, as the programs would have made them at the start of the
+//! flows.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,8 +15,8 @@ pub fn is_translated(entry: &Entry) -> bool {
     entry.is_destination_translated() || entry.is_source_translated()
 }
 
-/// The note of a translated flow; none where no pod of this node is in it. `find` tells what is known
-/// of an address, `now` is the time in jiffies.
+/// The mark of a translated flow; none without a pod of this node. `find` returns the entry of an
+/// address, `now` is the time in jiffies.
 ///
 /// # Errors
 /// If `find` fails, with its error.
@@ -26,7 +26,7 @@ pub fn note<E>(
     find: impl Fn(IpAddr) -> Result<Option<AddressEntry>, E>,
 ) -> Result<Option<(PodTuple, Note)>, E> {
     let pod = |address| Ok(find(address)?.filter(AddressEntry::is_endpoint));
-    // After NAT, packets of the side that began look like the answers turned round.
+    // After NAT, packets of the opening side are the answers with both ends swapped.
     let (from, to) = (entry.reply.destination, entry.reply.source);
     let noted = if let Some(server) = pod(to.ip())? {
         Some((to, from, server, asked_by(entry, &find)?, Opener::Remote))

@@ -93,7 +93,7 @@ impl Untracked {
                 tracing::info!("nftables table {} put back", rules::TABLE);
             }
         }
-        // Of a change between the two looks the next one finds another generation.
+        // After a change between the two reads, the next check finds another generation.
         self.good = generation_of(&mut socket)?;
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::super::socket::Socket;
 /// The time that the kernel may take to activate a device, on a node where hundreds are made at
 /// once.
 const ACTIVATION: Duration = Duration::from_secs(5);
-/// The time between looks.
+/// Interval of checks.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Sets a device's MTU.
@@ -75,8 +75,7 @@ pub(in crate::netlink) async fn peer_activated(
         return Ok(());
     };
     let waiting = async {
-        // Where the kernel looks after its work items before it answers (6.9), the first answer
-        // is the last.
+        // A kernel that handles its work items before it answers (6.9) needs only one request.
         while get(socket, peer.clone())
             .await?
             .is_some_and(|link| is_waiting(&link))
@@ -123,7 +122,7 @@ fn peer(link: &LinkMessage) -> Option<LinkMessage> {
     Some(peer)
 }
 
-/// Looks at a device; `None` when it or its namespace is gone.
+/// Reads a device; `None` if it or its namespace is gone.
 async fn get(socket: &mut Socket, request: LinkMessage) -> anyhow::Result<Option<LinkMessage>> {
     let ifindex = request.header.index;
     let mut request = request;

@@ -17,9 +17,9 @@ pub(super) struct Chosen {
     pub(super) local: BTreeSet<IpNet>,
 }
 
-/// Chooses routes as far as a rule leads to their tables that looks at nothing but the destination. A
-/// route of a table that is chosen by a mark, a source or a device says nothing of a pod's packet. Of the
-/// routes of a table to one network those of the least metric count.
+/// Chooses the routes of tables to which a rule leads by the destination alone. A table that is
+/// chosen by a mark, a source or a device does not apply to a pod's packet. Of a table's routes to
+/// one network, those of the lowest metric count.
 pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> Chosen {
     let mut led: BTreeMap<u32, BTreeSet<IpNet>> = BTreeMap::new();
     let rules = rules.iter().filter_map(ParsedRule::by_destination);

@@ -133,8 +133,8 @@ async fn one(
     }
 }
 
-/// Asks for no statistics, for which the kernel adds up those of each CPU (IPv6's only, before it knew to
-/// leave out the others).
+/// Excludes statistics from the answer, which the kernel would sum up over all CPUs. Older kernels
+/// exclude only those of IPv6.
 pub(in crate::netlink) fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }

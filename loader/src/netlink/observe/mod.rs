@@ -1,5 +1,5 @@
-//! Reading the kernel's tables into values: each object reduced to what we specify, so that what
-//! we asked for is observed equal to what we asked.
+//! Reading the kernel's tables into values. Each object is reduced to the attributes that we set,
+//! so that an object of ours is observed equal to the desired one.
 
 mod addresses;
 mod host_routes;
@@ -84,8 +84,8 @@ pub(super) async fn devices(
     Ok(())
 }
 
-/// So many devices are asked for one by one. The kernel goes through all of a table for each of them; a
-/// table that is read for more has what is on all other devices, too.
+/// Maximum number of devices that are read one by one. The kernel scans a whole table for each of
+/// them. For more devices the table is read once, with the objects of all other devices.
 const FEW: usize = 8;
 
 /// The devices to ask a table for one by one; no device stands for all of it.

@@ -21,7 +21,7 @@ use crate::kernel::{ForeignRoute, NextHop, Route};
 /// Maximum number of foreign routes' networks that count for one device. A full table of the
 /// Internet's routes has a million.
 const PER_DEVICE: usize = 4_096;
-/// From how many routes of others on tables are not read as a whole with each look.
+/// Number of foreign routes from which tables are not read as a whole by each observation.
 const MANY: usize = 16_384;
 /// Rest after such tables were read, in multiples of the time that it took.
 const REST: u32 = 50;
@@ -61,8 +61,8 @@ impl Networks {
     }
 }
 
-/// The reader of routes. Where others have very many, theirs are read seldom, and ours alone with each
-/// look.
+/// The reader of routes. If there are very many foreign routes, these are read seldom, and each
+/// observation reads ours alone.
 #[derive(Default)]
 pub(in crate::netlink) struct Reader {
     /// The networks of others' routes.
@@ -115,7 +115,7 @@ fn take(
     if !is_local && message.header.kind != RouteType::Unicast {
         return;
     }
-    // One that asks for more than the destination says nothing of a pod's packet.
+    // A route that depends on more than the destination does not apply to a pod's packet.
     if message.header.tos != 0 || message.header.source_prefix_length != 0 {
         return;
     }
@@ -281,10 +281,10 @@ pub(in crate::netlink) fn table(message: &RouteMessage) -> u32 {
         .unwrap_or_else(|| u32::from(message.header.table))
 }
 
-/// The route as we would have asked for it; `None` when it is of a shape that we never make.
+/// The route as we would have requested it; `None` if it has a shape that we never use.
 ///
-/// The `onlink` flag is not looked at: it waives the check of the gateway when a route is added,
-/// says nothing about where packets go, and not every kernel reports it for IPv6.
+/// The `onlink` flag is ignored: it only waives the check of the gateway when a route is added. It
+/// does not affect the path of packets, and not every kernel reports it for IPv6.
 fn parse(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
     let family = family(header.address_family)?;

@@ -13,7 +13,7 @@ use super::super::socket::Socket;
 use super::super::{address_family, family};
 use crate::kernel::{Action, Rule, Selector};
 
-/// Every rule of both families, each family in the order in which the kernel looks at them.
+/// All rules of both families, each family in the kernel's order of evaluation.
 pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Vec<ParsedRule>, RequestError> {
     let mut rules = Vec::new();
     for family in Family::ALL {
@@ -33,7 +33,7 @@ pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Vec<ParsedRu
     Ok(rules)
 }
 
-/// A rule with the parts that tell ours from others.
+/// A rule with the parts that distinguish ours from foreign ones.
 #[derive(Clone, Debug)]
 pub(in crate::netlink) struct ParsedRule {
     pub(in crate::netlink) family: Family,

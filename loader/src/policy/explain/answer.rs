@@ -20,7 +20,7 @@ pub fn unknown_source() -> Explanation {
     told.drop(DropReason::SpoofedSource)
 }
 
-/// Adds a look at the room for the packet's flow, which may refuse it.
+/// Adds a check of the room for the packet's flow, which may refuse it.
 pub(super) fn with_room(
     explanation: Explanation,
     room: &str,

@@ -1,4 +1,4 @@
-//! Finding the flow of a packet, in the places where the programs look for it.
+//! Look-up of the flow of a packet, in the same places as the programs.
 
 use anyhow::Result;
 use api::ids::EniNumber;
@@ -41,7 +41,7 @@ pub(super) enum Came {
     Elsewhere,
 }
 
-/// The key of a tuple's flow that looks like this from the outside.
+/// The key of a tuple's flow with this ENI and port on the outside.
 pub(super) fn key(tuple: &PodTuple, eni: u8, port: u16) -> FlowKey {
     FlowKey::new(
         eni,

@@ -68,7 +68,7 @@ impl Leaving<'_> {
 /// The result of looking for the flow of a packet.
 #[derive(Clone, Copy)]
 enum Found {
-    /// It was not looked for: ports were not told, or nothing depends on it.
+    /// It was not looked up: the ports are unknown, or nothing depends on it.
     Not(&'static str),
     /// There is none.
     Unknown,
@@ -125,7 +125,7 @@ impl Live<'_> {
         }
     }
 
-    /// Looks for the flow of a packet where the programs do.
+    /// Looks up the flow of a packet where the programs do.
     fn look(
         &self,
         tuple: Option<&PodTuple>,
@@ -199,7 +199,7 @@ impl Live<'_> {
     }
 }
 
-/// Tells what the decision looks at, as far as it matters.
+/// Adds the relevant inputs of the decision to the explanation.
 fn tell_policy(asked: &Asked, question: &Question, told: &mut Told) {
     let class = question.destination;
     if class.contains(DestinationClass::METADATA) {

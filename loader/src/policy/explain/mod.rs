@@ -36,7 +36,7 @@ pub struct Live<'a> {
     pub entries: &'a BTreeMap<MapKey, MapEntry>,
     /// The settings that the programs were loaded with.
     pub settings: &'a DatapathSettings,
-    /// Where the programs look for flows of another policy.
+    /// Cases in which the programs look up flows of another policy.
     pub lookups: Lookups,
     /// The maps of flows.
     pub tables: &'a dyn Tables,
@@ -53,7 +53,7 @@ pub struct Asked {
     pub protocol: u8,
     /// True if its protocol has ports, or ids in their place.
     pub has_ports: bool,
-    /// Source and destination port, where both are told.
+    /// Source and destination port, if both are given.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -70,7 +70,7 @@ impl From<&Tuple> for Asked {
 }
 
 impl Asked {
-    /// The flow as the pod sees it, where its ports are told.
+    /// The flow as the pod sees it, if its ports are given.
     fn tuple(&self) -> Option<PodTuple> {
         let (source, destination) = self.ports.filter(|_| self.has_ports)?;
         Some(PodTuple::new(

@@ -42,7 +42,7 @@ fn start() -> ModelKernel {
     ModelKernel::new(state)
 }
 
-/// A clock by which whatever only has to wait is due with the next look.
+/// A clock by which all waits are over at the next observation.
 fn hurried() -> impl Fn() -> Instant + Send + Sync + 'static {
     let (start, looks) = (Instant::now(), AtomicU32::new(0));
     move || start + Duration::from_mins(1) * looks.fetch_add(1, Ordering::Relaxed)
@@ -280,7 +280,7 @@ fn owns_all_addresses(intent: &Intent) -> bool {
     addresses.all(|address| intent.node.owner_of(*address).is_some())
 }
 
-/// Few cases in the ordinary run; `PROPTEST_CASES` asks for more.
+/// Few cases in the ordinary run; `PROPTEST_CASES` sets more.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: None,
