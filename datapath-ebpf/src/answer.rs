@@ -22,8 +22,9 @@ use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
-/// Translates back what answers a translated flow of an ENI, by its number; all else is for the host's
-/// own sockets. The IP header is the one that is kept. Gives the number of what became of the packet.
+/// Translates an answer of a translated flow back, for the ENI with this number. All other packets
+/// are for the host's own sockets. Uses the saved IP header. Returns the number of the packet's
+/// outcome.
 #[inline(always)]
 pub(crate) fn decided(packet: &Packet, eni: u8) -> u32 {
     answer(packet.skb(), eni.into())
@@ -67,8 +68,8 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
     };
     let inside = found.inside;
     end(packet, work, &found);
-    // Two ways to the end, and no pointer that may be one or none: old verifiers (Linux 5.10) forget
-    // which of them it is.
+    // The two branches end separately, instead of with a pointer that may be null: old verifiers
+    // (Linux 5.10) lose track of that.
     if inside.is_host() {
         if inside.port != found.port {
             edit(
@@ -126,8 +127,8 @@ pub(crate) fn is_by_eni(ifindex: u32, eni: u8) -> bool {
     maps::eni(eni).is_some_and(|entry| entry.ifindex() == ifindex)
 }
 
-/// Gives the inside of the flow to an answer, or to what it quotes; `outer` is the side of an ICMP error
-/// itself that gets the address as well.
+/// Writes the inside of the flow into an answer, or into the packet that it quotes. `outer` is the
+/// side of an ICMP error itself that gets the address as well.
 #[inline(always)]
 fn edit(
     packet: &mut Packet,

@@ -58,8 +58,8 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     Ok(ip.transport - IP_OFFSET + transport + segment)
 }
 
-/// True if an endpoint's packets take the host's stack: all pods' do, or others shape these there
-/// or look at them.
+/// True if an endpoint's packets take the host's stack: because those of all pods do, or because
+/// foreign programs shape or inspect them there.
 #[inline(always)]
 pub(crate) fn is_via_stack(endpoint: &AddressEntry) -> bool {
     settings::takes_stack() || (endpoint.is_via_stack() && !fault::has(Fault::ShapingIgnored))

@@ -24,7 +24,7 @@ use crate::work::{self, Parts, work};
 /// and half of `IPV6_FRAG_TIMEOUT`).
 const LIFETIME: u32 = 30;
 
-/// Stands for the protocol of a datagram whose first fragment has no ports: IPv6's hop-by-hop options,
+/// Placeholder protocol of a datagram whose first fragment has no ports: IPv6's hop-by-hop options,
 /// which no ports follow.
 pub(crate) const PORTLESS: u8 = 0;
 
@@ -59,7 +59,7 @@ impl Told {
         self.0 & Self::REORDERED.0 == Self::REORDERED.0
     }
 
-    /// The first piece was of an ICMP error about a flow whose answers have this protocol and these ports.
+    /// Entry for an ICMP error about a flow whose answers have this protocol and these ports.
     #[inline(always)]
     fn error(protocol: u8, source: u16, destination: u16) -> Self {
         Self(Self::first(protocol, source, destination).0 | Self::ERROR)
@@ -76,7 +76,8 @@ impl Told {
         u8::from(self.0 & bit != 0)
     }
 
-    /// Writes the map's value, of what was found out just now, into this CPU's scratch, but for the remote.
+    /// Writes the map's value, with the present time, into this CPU's scratch, except for the
+    /// remote.
     #[inline(always)]
     fn write(self, work: Parts) {
         let (protocol, source, destination) = self.ports();
@@ -127,8 +128,8 @@ pub(crate) fn note_error(ip: &Ip, work: Parts) -> Result<(), DropReason> {
     keep(Told::error(inner.protocol, source, destination))
 }
 
-/// Notes that a first fragment carries no ports, so that the others go the same way. Nothing is done
-/// for another packet.
+/// Records that a first fragment has no ports, so that the others take the same path. Does nothing
+/// for other packets.
 #[inline(always)]
 pub(crate) fn note_portless(ip: &Ip) -> Result<(), DropReason> {
     if ip.fragment != Piece::First {
@@ -183,8 +184,8 @@ pub(crate) fn recall() -> Option<Ports> {
     has_ports.then(|| later(told))
 }
 
-/// The ports of the answer that a later fragment is of. True if it is of an ICMP error: they are of the
-/// flow that the error is about then, which has that [`remote`].
+/// The ports of the answer to which a later fragment belongs. True if that is an ICMP error. Then
+/// they are the ports of the flow that the error is about, which has that [`remote`].
 #[inline(always)]
 pub(crate) fn recall_answer() -> Option<(Ports, bool)> {
     let told = Told(fragment_told());
@@ -192,7 +193,7 @@ pub(crate) fn recall_answer() -> Option<(Ports, bool)> {
     has_ports.then(|| (later(told), told.is_error()))
 }
 
-/// Keeps it for [`remote`], and for the map's value, where it means nothing unless that is of an error.
+/// Saves the remote for [`remote`], and for the map's value, where it is valid only for an error.
 #[inline(always)]
 fn write_remote(work: Parts, remote: &Addr) {
     // SAFETY: `told` is a part of this CPU's scratch.

@@ -158,13 +158,13 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
     entry.ifindex() == packet.ifindex() || fault::has(Fault::SpoofedSource)
 }
 
-/// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD
-/// come from `::` and link-local addresses, and between link-local addresses anything may go, such
+/// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD come
+/// from `::` and link-local addresses, and any packets between link-local addresses may pass, such
 /// as a ping of the gateway.
 ///
-/// These packets go to the stack without a mark. The mark is for a packet that the stack may forward, and
-/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`), and the source
-/// does not tell the owner ENI.
+/// These packets go to the stack without a mark. The mark is for a packet that the stack may
+/// forward. The stack forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`),
+/// and the source does not identify the owner ENI.
 #[inline(always)]
 fn link_local_source(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let is_link_local = ip.source.is_v6_link_local();

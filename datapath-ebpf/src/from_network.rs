@@ -107,8 +107,8 @@ fn to_endpoint(
         packet.set_mark(mark);
         return Ok(Verdict::StackFlow);
     }
-    // Of a datagram out of order the first piece has the ports: its flow is opened from the outside as
-    // any other.
+    // The first fragment of a reordered datagram has the ports, and opens its flow from the outside
+    // as any other packet does.
     inbound(packet, ip, endpoint)?;
     if matches!(way, Way::Reordered) {
         packet.set_mark(mark.exception());
@@ -188,8 +188,8 @@ fn is_for_stack(code: Code) -> bool {
     code.is(Verdict::Multicast) || code.is(Verdict::NotForPod) || code.is(Verdict::HostReturned)
 }
 
-/// Marks what a secondary ENI received with that ENI, so that what the node forwards or answers leaves
-/// the way it came.
+/// Marks a packet from a secondary ENI with that ENI, so that the node forwards or answers it by
+/// the same ENI.
 #[inline(always)]
 fn mark_for_stack(packet: &mut Packet) {
     let device = packet.ifindex();

@@ -24,8 +24,8 @@ use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
-/// Decides on a packet of the host, or one that netfilter gave an address of the host. The IP header is
-/// the one that is kept.
+/// Decides on a packet of the host, or on one that netfilter translated to an address of the host.
+/// Uses the saved IP header.
 #[inline(always)]
 pub(crate) fn send(packet: &Packet) -> Code {
     Code::from_register(sent_by_host(packet.skb()))
@@ -77,9 +77,9 @@ fn with_ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     }
 }
 
-/// True if a pod's flow may have the port of a packet of the host. Towards an exempt destination
-/// there are no such flows, unless it is exempt since they began; most of what the host sends within
-/// the VPC (an overlay's packets, say) needs no place in the table for that.
+/// True if a pod's flow may have the port of a packet of the host. There are no such flows towards
+/// an exempt destination, unless it became exempt later. So most packets of the host within the
+/// VPC, such as an overlay's, need no entry in the table.
 #[inline(always)]
 fn may_collide(ip: &Ip) -> bool {
     egress::is_translated(ip.destination) || nat::may_be_exempt() || fault::has(Fault::HostExempt)
@@ -161,9 +161,9 @@ fn is_primarys_own(packet: &Packet, ip: &Ip) -> bool {
     })
 }
 
-/// Sends out of an ENI what carries its translation address. Netfilter gives the answer of a pod or
-/// of a socket of the host the address that was asked (a node port's), after the stack has chosen the
-/// ENI that owns the answer's own.
+/// Sends a packet with the translation address of an ENI out of that ENI. Netfilter restores the
+/// requested address, such as a node port's, in the answer of a pod or of a socket of the host. By
+/// then the stack has already chosen the ENI that owns the answer's own address.
 #[inline(always)]
 fn by_owner(
     packet: &mut Packet,

@@ -89,8 +89,8 @@ pub(crate) fn inner(packet: &Packet, work: Parts) -> Result<Option<&'static Inne
     }
 }
 
-/// Gives one side of the quoted packet another address and port, and if asked for, one side of the
-/// error itself that address as well.
+/// Rewrites address and port of one side of the quoted packet, and on request the address of one
+/// side of the error itself.
 #[inline(always)]
 pub(crate) fn rewrite_error(
     packet: &mut Packet,

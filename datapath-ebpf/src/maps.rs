@@ -1,5 +1,5 @@
-//! The maps. User space is the only writer of what is known of addresses, destinations and ENIs; the
-//! programs are the only writers of counters, and but for notes of the state of flows.
+//! The maps. User space is the only writer of addresses, destinations and ENIs. The programs are
+//! the only writers of counters, and of the state of flows except for flow marks.
 
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::btf_maps::LruHashMap;

@@ -253,12 +253,13 @@ impl Packet {
     }
 }
 
-/// The first bytes of a packet: as many as [`Packet::front`] was asked for. Not to be used behind a
+/// The first bytes of a packet, in the number requested from [`Packet::front`]. Must not be used
+/// after a
 /// helper that may move the packet: the verifier would refuse the program.
 ///
-/// Numbers in it may lie at any even address. The compiler would take them byte by byte; the kernel
-/// takes them in one, as do the machines that it runs programs on without doing that itself (x86 and
-/// arm64: `CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`). The verifier knows how many bytes there are.
+/// Numbers in it may be at any even address. The compiler would load them byte by byte. The kernel,
+/// and machines with efficient unaligned access, load them at once (x86 and arm64:
+/// `CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`). The verifier knows the number of bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Front(usize);
 

@@ -12,8 +12,8 @@ use crate::fault;
 use crate::mark::Mark;
 use crate::packet::Packet;
 
-/// A next hop as the helper takes it: the address family, and an address, of which IPv4 has the first
-/// word. It reads all of them.
+/// A next hop in the helper's format: the address family, and an address, of which IPv4 uses the
+/// first word. The helper reads all words.
 pub(crate) type NextHop = [u32; 5];
 /// Its size.
 const NEXT_HOP_SIZE: i32 = 20;

@@ -20,8 +20,8 @@ use crate::work::{self, Edit, Parts, from_number, to_number, work};
 
 pub(crate) use crate::family::Side;
 
-/// Gives one side of the packet another address and port. `ports` are those of the packet, or for a
-/// later fragment, which carries none, those of its datagram. The IP header is the one that is kept.
+/// Rewrites address and port of one side of the packet. `ports` are those of the packet, or those
+/// of the datagram for a later fragment, which has none. Uses the saved IP header.
 #[inline(always)]
 pub(crate) fn rewrite(
     packet: &mut Packet,

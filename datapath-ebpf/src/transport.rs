@@ -133,8 +133,8 @@ extern "C" fn transport(skb: *mut __sk_buff) -> u32 {
     }
 }
 
-/// [`read`] for a function that is one of its own already, and whose chain of calls has no stack left for
-/// another.
+/// Inlined variant of [`read`], for a global function whose chain of calls has no stack left for
+/// another call.
 #[inline(always)]
 pub(crate) fn read_here(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;
@@ -276,8 +276,8 @@ impl ChecksumField {
     }
 }
 
-/// Where a side's port lies in the transport header; nowhere for the side that an ICMP query asks.
-/// Only ICMP looks at who asks.
+/// Offset of a side's port in the transport header; none for the destination of an ICMP query. Only
+/// ICMP depends on the querying side.
 #[inline(always)]
 pub(crate) fn port_offset(
     version: Version,

@@ -7,9 +7,8 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use crate::packet::Packet;
 use crate::{count, log};
 
-/// The outcome of a packet, as the number of its [`Outcome`]. Between functions it is that: of a
-/// number that may be any outcome's, the verifier would follow each, where the compiler looks for
-/// its variant.
+/// The outcome of a packet, as the number of its [`Outcome`]. Functions pass the number, since a
+/// conversion to the variant would make the verifier follow each possible outcome.
 #[derive(Clone, Copy)]
 pub(crate) struct Code(u32);
 

@@ -170,7 +170,7 @@ impl Handle {
     }
 
     /// True if no entry of conntrack is known to lead to such an address any more. Without a
-    /// sweeper no entries are looked for.
+    /// sweeper there is no search for entries.
     #[must_use]
     pub fn is_forgotten(&self, address: IpAddr) -> bool {
         let state = lock(&self.state.0);

@@ -1,5 +1,6 @@
-//! Making the entry of what answers a translated flow from the flow itself, so that the first packet is served
-//! as the next ones are: what the cache has seen of it, its flow and its pod are all that there is to know.
+//! Creation of the entry for answers of a translated flow from the flow itself, so that the first
+//! packet is served like the next ones. The headers that the cache has read, the flow and the pod
+//! have all that is needed.
 
 use datapath_common::abi::{FlowKey, PodTuple, group_of};
 use datapath_common::counter::Program;

@@ -34,12 +34,13 @@ pub(super) struct Entry {
     pub(super) growth: u32,
     /// By how much it does together with the TTL.
     pub(super) header_growth: u16,
-    /// TCP flags of which the next segment is not served before the flow knows. Without FIN, this side of the
-    /// connection has ended.
+    /// TCP flags with which a segment is not served before the flow has been updated. Without FIN,
+    /// this side has ended the connection.
     pub(super) watched: u8,
     /// The ENI of the flow that a translation is of.
     pub(super) eni: u8,
-    /// Of which group the last packet was that would have had the slot: two of a slot are hardly of the same.
+    /// Group of the last packet that competed for the slot: two flows of a slot are rarely of the
+    /// same group.
     pub(super) candidate: u32,
     /// The gateway, or both MACs as they lie in a frame if those are known.
     pub(super) hop: NextHop,
@@ -89,7 +90,7 @@ impl Entry {
         protocol
     }
 
-    /// By how much sums grow when an address of these words takes the place of the one that is translated.
+    /// Change of checksums when an address of these words replaces the translated one.
     #[inline(always)]
     pub(super) fn growth_to(&self, to: [u32; 4]) -> u32 {
         let (source, destination) = self.ends();

@@ -1,4 +1,4 @@
-//! Which flows have changed, and which may have notes: a word for each of some thousand groups of flows.
+//! Changes of flows, and counts of flow marks: a word for each of some thousand groups of flows.
 
 #[cfg(target_arch = "bpf")]
 use core::arch::asm;

@@ -137,7 +137,7 @@ fn renew<F: Plain>(
     }
     // Flows that are never cached are not tried again with each packet.
     let is_in_vain = entry.until == Entry::AWAITED;
-    // The other program opens no flow that it could ask for, and has no stack left to remember this.
+    // The other program opens no flow that it could request, and has no stack left to save this.
     let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, seen);
     keep::expect(entry, seen, (group, early), is_own);
     let made = if is_in_vain {
@@ -197,8 +197,9 @@ fn is_free(entry: &Entry) -> bool {
     entry.watched & tcp::FIN == 0 || !is_good(entry, || epoch::of(entry.stamp.group))
 }
 
-/// Does to a packet what was done to those before it. What the VPC delivers goes into a pod, where its
-/// destination is translated if anything is; of what a pod sends it is the source, unless it stays on the node.
+/// Applies the entry to a packet. A packet from the VPC is delivered to a pod, and only its
+/// destination can be translated. For a packet of a pod that is the source, unless it stays on the
+/// node.
 #[inline(always)]
 fn act<F: Plain>(
     program: Program,
@@ -256,8 +257,8 @@ fn translate<F: Plain>(
     };
     F::replace(seen.front, side, entry.to, entry.to_port);
     let (sum, flags) = sum_of::<F>(entry);
-    // The kernel may know the sum of the whole packet. It does not change when a checksum within the
-    // packet makes up for the port.
+    // The kernel may have the sum of the whole packet. It does not change if a checksum within the
+    // packet compensates for the port.
     if entry.to_port != from_port {
         hint::cold_path();
         let growth = checksum::growth_of_lane(from_port, entry.to_port);
@@ -266,8 +267,8 @@ fn translate<F: Plain>(
     packet.update_checksum(sum, entry.growth, BPF_F_PSEUDO_HDR | flags)
 }
 
-/// Where the checksum of TCP or UDP is, and flags of what updates it: by the one bit of the protocol's number,
-/// since a choice would be a jump.
+/// Offset of the checksum of TCP or UDP, and the flags for its update. They are computed from one
+/// bit of the protocol's number, since a condition would be a jump.
 #[inline(always)]
 fn sum_of<F: Plain>(entry: &Entry) -> (usize, u32) {
     /// Of UDP's number, and not of TCP's.

@@ -64,7 +64,7 @@ impl Target {
         }
     }
 
-    /// The gateway of an ENI with a number; packets that are larger than `limit`, in bytes, do not go there.
+    /// The gateway of the ENI with a number, as a target for packets of at most `limit` bytes.
     #[inline(always)]
     pub(super) fn by(
         (number, eni): (u8, &EniEntry),
@@ -192,7 +192,8 @@ pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {
     entry_in(pending.slot).map(|entry| unsafe { &mut *entry })
 }
 
-/// Notes that a packet leaves by an ENI with a number; those that are larger than `limit`, in bytes, do not.
+/// Records that a packet leaves by the ENI with a number, and that packets of more than `limit`
+/// bytes do not.
 #[inline(always)]
 pub(crate) fn leaves(work: Parts, eni: (u8, &EniEntry), version: Version, limit: u32) {
     let pending = work::read(work.pending());
@@ -229,8 +230,8 @@ pub(crate) fn keep(program: Program, code: Code) {
     cache_keep(code.slot(program), edit.into(), is_opened_outside.into());
 }
 
-/// Writes the entry. What may be opened from the outside is kept only where nothing would be noted of
-/// it: towards a pod that is not masqueraded, or from where masquerade does not go.
+/// Writes the entry. A flow that may be opened from the outside is cached only if it needs no flow
+/// mark: if the pod or the remote is not masqueraded.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32 {
@@ -290,7 +291,8 @@ pub(super) fn translate(entry: &mut Entry, translation: &Translation, tcp_flags:
     put(&mut entry.to, &to);
     entry.to_port = translation.to_port;
     entry.eni = translation.eni;
-    // Of what a SYN opens, it knows no acknowledgement yet, unless the SYN is one (`progress::inbound`).
+    // A flow that a SYN opens has no acknowledgement yet, unless the SYN is one
+    // (`progress::inbound`).
     let is_answer = translation.edit == edit::DESTINATION && tcp_flags & tcp::ACK != 0;
     let opens = tcp_flags & tcp::SYN != 0 && !is_answer;
     entry.watched |= if opens { tcp::ACK } else { 0 };

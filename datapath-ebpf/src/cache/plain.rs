@@ -73,8 +73,8 @@ macro_rules! transport {
                 let front = $packet.front::<{ $at + Tcp::MIN_LENGTH }>()?;
                 segment(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
             }
-            // Without a checksum, the sum that the kernel may have of the packet has to follow what is
-            // written.
+            // Without a checksum in the packet, the kernel's sum of the packet has to be updated
+            // with each write.
             protocol::UDP
                 if $payload >= udp::LENGTH && $front.u16::<{ $at + udp::CHECKSUM }>() != 0 =>
             {
@@ -247,12 +247,12 @@ fn segment(tcp_flags: u8, offset: u8) -> Option<TransportHeader> {
     })
 }
 
-/// The lowest flags, by which [`KNOWN`] goes: those that it asks for, and PSH among them, which makes no
+/// The lowest flags, which index [`KNOWN`]: the relevant ones, and PSH among them, which makes no
 /// difference.
 const DECISIVE: u8 = 0x1f;
 
-/// A bit for each set of flags whose segments the cache knows: those of a connection that goes on, and those
-/// that open or end it in an orderly way.
+/// A bit for each set of flags whose segments the cache supports: those of an open connection, and
+/// those that open it or close it in order.
 const KNOWN: u32 = {
     let (mut known, mut flags) = (0, 0);
     while flags <= DECISIVE {

@@ -28,8 +28,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The group of its addresses and ports. To be asked for where it is needed: it would be found out too early
-    /// else, for every packet.
+    /// The group of its addresses and ports. Must be called only if needed: otherwise it would be
+    /// computed for every packet.
     #[inline(always)]
     pub(super) fn group(&self) -> u32 {
         let [a, b, c, d] = self.key.addresses;

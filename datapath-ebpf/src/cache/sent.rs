@@ -1,5 +1,5 @@
-//! Making the entry of what a pod sends before it is sent: what the cache has seen of the packet is all that
-//! the decision needs of it, where it does not take the host's stack.
+//! Creation of the entry for a pod's packet before it is sent. The headers that the cache has read
+//! are sufficient for the decision, unless the packet takes the host's stack.
 
 use core::hint;
 
@@ -64,8 +64,8 @@ extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     MADE
 }
 
-/// Opens the flow of a packet that opens a connection which the slot does not know: one that is hardly ever
-/// there already.
+/// Opens the flow of a packet that opens a connection and has no entry in the slot. Such a flow
+/// rarely exists already.
 #[inline(always)]
 fn at_once(
     skb: *mut __sk_buff,
@@ -126,8 +126,8 @@ fn tuple(entry: &Entry) -> PodTuple {
     )
 }
 
-/// The classes of destinations that are none of this node's addresses, and whose packets leave it for
-/// none of the VPC's either.
+/// The classes of destinations that are no addresses of this node, and whose packets do not leave
+/// it for the VPC either.
 const NOT_LEAVING: DestinationClass = DestinationClass::SERVICE
     .union(DestinationClass::BLOCK)
     .union(DestinationClass::UNROUTABLE);

@@ -31,7 +31,7 @@ extern "C" fn cache_tell(slot: u32, tcp_flags: u32, is_from_outside: u32) -> u32
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
     let tcp_flags = tcp_flags as u8;
-    // Of what ends a connection from the outside, the sequence number is to be looked at.
+    // The sequence number of a segment from the outside that ends a connection has to be checked.
     let is_doubtful = tcp_flags & tcp::FIN != 0 && is_from_outside != 0;
     let is_told = tcp_flags & tcp::SYN == 0
         && !is_doubtful

@@ -32,8 +32,8 @@ pub(crate) fn ask(mut leaving: Leaving) -> Option<Asked> {
     }
 }
 
-/// The translated flow of a packet of which nothing is noted and that can open one: one that is there, or a new
-/// one at the ENI that policy gives. None for one that takes the host's stack.
+/// The translated flow of a packet without a flow mark that can open one: an existing flow, or a
+/// new one at the ENI of the policy. None for a packet that takes the host's stack.
 #[inline(always)]
 pub(crate) fn flow(
     packet: &Packet,
@@ -50,7 +50,7 @@ pub(crate) fn flow(
     Ok((!goes_up(mapping, Origin::Pod)).then_some(mapping))
 }
 
-/// Opens the flow that was asked for at the ENI that policy gives.
+/// Opens the requested flow at the ENI of the policy.
 #[inline(always)]
 pub(super) fn open(
     packet: &Packet,

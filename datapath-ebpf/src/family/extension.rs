@@ -56,8 +56,8 @@ impl Chain {
     }
 }
 
-// A chain as a register: from the lowest bit on the datagram's identification, an offset of less than 2^16,
-// the protocol, and one of these, or none for a whole packet.
+// A chain as a register: from the lowest bit on, the datagram's identification, an offset of less
+// than 2^16, the protocol, and one of these, or none for a whole packet.
 const TRANSPORT: u32 = 32;
 const PROTOCOL: u32 = 48;
 const FIRST: u64 = 1 << 56;

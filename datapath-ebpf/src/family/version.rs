@@ -1,6 +1,6 @@
-//! A packet's version, by which the choice is made between the two of everything.
+//! A packet's IP version, which selects between the code of the two families.
 //!
-//! The steps that are long ask for it at run time: the verifier would look at two of each otherwise.
+//! Long steps select at run time. Otherwise the verifier would check each of them twice.
 
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::headers::{IcmpMessage, ether_type};

@@ -1,7 +1,7 @@
 //! Opening a flow: the slow path, once for each.
 //!
-//! It has three steps, each a global function, called one after the other: one inside of another, they
-//! would take more stack than a program may have.
+//! It has three steps, each a global function, called one after the other. Nested calls would take
+//! more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, PodTuple};
@@ -23,10 +23,12 @@ pub(super) enum First {
     Taken,
 }
 
-/// Opens a flow of which nothing is noted and that is most likely new at its first candidate port, without a
-/// look for it: if it is there, the port says so. Where anything stands in the way of a new one, which may not
-/// stand in the way of one that is there, nothing is done or counted. `ends` gives the flow as the pod sees it, and
-/// the translation address of the ENI: asked for when they are written down, they do not lie on the stack first.
+/// Opens a flow without a flow mark, which is most likely new, at its first candidate port. There
+/// is no look-up before: if the flow exists, its port is taken.
+///
+/// If a new flow is refused for a reason that need not apply to an existing one, nothing is done or
+/// counted. `ends` returns the flow as the pod sees it, and the translation address of the ENI. It
+/// is called when they are written, so that they need no stack.
 #[inline(always)]
 pub(crate) fn open_at_once(
     skb: *mut __sk_buff,
@@ -49,7 +51,7 @@ pub(crate) fn open_at_once(
     None
 }
 
-/// The first step, for a flow that has been looked for: claims the first candidate port.
+/// The first step, for a flow that was looked up before: claims the first candidate port.
 #[inline(always)]
 pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     if let Err(reason) = quota::take(request.endpoint) {

@@ -50,8 +50,8 @@ extern "C" fn nat_pick(number: u32, first: u32) -> u32 {
     }
 }
 
-/// Words to look at: all. The compiler does not know how many, so that it keeps the loop: of a
-/// loop written out, the verifier would follow each way out by itself.
+/// Number of words to check: all. The compiler does not know it, so that it keeps the loop. In an
+/// unrolled loop the verifier would follow each exit separately.
 static ROUNDS: Global<u32> = Global::new(WORDS);
 
 /// Takes a port of a block that is not known to be used; returns its index.

@@ -31,8 +31,7 @@ pub(crate) struct Attempt {
     pub(super) tries: u32,
     pod_port: u16,
     pub(super) is_host: bool,
-    /// True if the port has been looked for already and no flow had it, or none is supposed to have
-    /// it.
+    /// True if the port has been looked up already and no flow had it, or if that is assumed.
     is_vacant: bool,
     /// Of the search: which block comes next, and how many in a row had no port.
     pub(super) next_look: u32,
@@ -54,8 +53,8 @@ pub(super) fn attempt() -> Option<&'static mut Attempt> {
 }
 
 impl Attempt {
-    /// Prepares it for a flow of a packet with these flags. `is_vacant` says that no flow has its first
-    /// candidate port, or that none is supposed to.
+    /// Prepares the attempt for a flow of a packet with these flags. `is_vacant` is true if no flow
+    /// has its first candidate port, or if that is assumed.
     #[inline(always)]
     pub(super) fn prepare(
         &mut self,

@@ -57,7 +57,7 @@ pub(super) fn has(
     true
 }
 
-/// Writes the addresses and ports of what a socket receives. Gives how many bytes of them the family has.
+/// Writes the addresses and ports of a socket's received packets. Returns their length in bytes.
 #[inline(always)]
 pub(super) fn write(ends: &Ends, tuple: &mut SocketTuple) -> u32 {
     let (source, destination) = (ends.remote.words(), ends.own.words());

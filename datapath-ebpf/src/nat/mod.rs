@@ -56,7 +56,8 @@ impl Mapping {
     const SOME: NonZeroU32 = NonZeroU32::new(Self::IS_SOME).expect("one bit is set");
     const IS_OF_STACK: u32 = 1 << 25;
 
-    /// That of a flow that leaves by the ENI with this number, with this port as it lies in a packet.
+    /// Mapping of a flow that leaves by the ENI with this number, with this port in network byte
+    /// order.
     #[inline(always)]
     fn new(eni: u8, port: u16) -> Self {
         Self(Self::SOME | (u32::from(eni) << 16 | u32::from(port)))

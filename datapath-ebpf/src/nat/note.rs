@@ -1,5 +1,5 @@
-//! Notes of flows that are not translated: what those opened from the outside and those of the host's
-//! stack have in common.
+//! Marks of untranslated flows: the common part of those opened from the outside and those of the
+//! host's stack.
 
 use core::ptr;
 

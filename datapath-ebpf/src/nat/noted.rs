@@ -1,7 +1,8 @@
-//! Notes of flows in the tables that are asked for flows without one, too: for each new flow, and for most in
-//! vain. Whether a flow may have a note is counted by groups of flows; the counts are more likely in the
-//! processor's caches than the place in a table where no note is. User space makes notes too, and gives up the
-//! count of their group before.
+//! Look-up of flow marks, which each new flow needs, and which most often finds none.
+//!
+//! Marks are counted per group of flows, and a group with a count of zero needs no look-up. The
+//! counts are more likely in the processor's caches than the slots of a table. User space adds
+//! marks, too, and disables the count of their group before.
 
 use datapath_common::abi::PodTuple;
 

@@ -64,20 +64,19 @@ pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
     request.taken = 0;
 }
 
-/// The flow that was asked for, of a packet from the inside; keeps it alive.
+/// The requested flow of a packet from the inside; keeps it alive.
 #[inline(always)]
 pub(crate) fn known() -> Option<Mapping> {
     Mapping::from_register(nat_known())
 }
 
-/// The flow that was asked for, of a packet from the inside; does not refresh it.
+/// The requested flow of a packet from the inside; does not refresh it.
 #[inline(always)]
 pub(crate) fn peek() -> Option<Mapping> {
     Mapping::from_register(nat_peek())
 }
 
-/// Opens the flow that was asked for and is not known, at the ENI that policy gives, with its
-/// translation address.
+/// Opens the requested, unknown flow at the ENI of the policy, with its translation address.
 #[inline(always)]
 pub(crate) fn open(work: Parts, packet: &Packet, snat: Addr) -> Result<Mapping, DropReason> {
     // SAFETY: as in `ask`.
@@ -89,13 +88,13 @@ pub(crate) fn open(work: Parts, packet: &Packet, snat: Addr) -> Result<Mapping, 
     Mapping::from_register(answer).ok_or_else(|| reason(answer))
 }
 
-/// True if the flow that was asked for is an inbound one of the endpoint; keeps that alive.
+/// True if the requested flow is an inbound one of the endpoint; keeps that alive.
 #[inline(always)]
 pub(crate) fn is_inbound() -> bool {
     nat_is_inbound() != 0
 }
 
-/// True if the flow that was asked for is an inbound one of the endpoint; does not refresh it.
+/// True if the requested flow is an inbound one of the endpoint; does not refresh it.
 #[inline(always)]
 pub(crate) fn peek_inbound() -> bool {
     nat_peek_inbound() != 0
@@ -113,8 +112,8 @@ pub(crate) fn see_inbound(packet: &Packet, endpoint: &AddressEntry) {
     let _done = nat_inbound_seen(packet.skb(), endpoint.namespace());
 }
 
-/// The ENI whose mark the packets of an endpoint's flow get that takes the host's stack; `None` for a
-/// flow of which there is no such note. Keeps it alive.
+/// The ENI whose mark the packets of an endpoint's flow through the host's stack get; `None` for a
+/// flow without such a flow mark. Keeps the mark alive.
 #[inline(always)]
 pub(crate) fn stack_known(side: Side) -> Option<Came> {
     eni_from_register(stack_found(side.to_register()))
@@ -127,8 +126,8 @@ pub(crate) fn peek_stack() -> Option<Came> {
     eni_from_register(stack_peeked())
 }
 
-/// Notes an endpoint's flow that takes the host's stack, with the ENI whose mark the pod's packets are
-/// to get.
+/// Adds the mark of an endpoint's flow through the host's stack, with the ENI whose mark the pod's
+/// packets get.
 #[inline(always)]
 pub(crate) fn note_stack(work: Parts, side: Side, came: Came) -> Result<(), DropReason> {
     // SAFETY: as in `ask`.
@@ -207,8 +206,8 @@ pub(crate) fn received(ip: &Ip, ports: &Ports) -> PodTuple {
     )
 }
 
-/// [`peek_stack`] for the flow that an ICMP error quotes, of the sender that was written. What a pod
-/// receives quotes what it has sent, and the other way round; a pod has no say in another's flows.
+/// [`peek_stack`] for the flow that an ICMP error quotes, of the written sender. An error to a pod
+/// quotes a packet of the pod, and the other way round. A pod cannot affect another pod's flows.
 #[inline(always)]
 pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
     eni_from_register(stack_of_quoted(side.to_register()))

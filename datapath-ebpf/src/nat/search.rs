@@ -1,7 +1,7 @@
 //! The search for a free port, when the first candidate is taken.
 //!
-//! A few ports by chance, which do until most are used, then the blocks of the destination, then its
-//! reserve, of which each endpoint has a share.
+//! The search tries a few random ports first, which is sufficient until most are used. Then it
+//! tries the blocks of the destination, and then its reserve, of which each endpoint has a share.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;

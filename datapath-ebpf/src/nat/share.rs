@@ -69,8 +69,8 @@ extern "C" fn nat_share_give_back() -> u32 {
     0
 }
 
-/// Counts one less, and forgets who has none. A flow that another CPU counts at that moment is lost to the
-/// count: its endpoint may have one port more.
+/// Decrements a count, and removes a count of zero. A flow that another CPU counts at that moment
+/// can be lost: its endpoint may then have one port more.
 #[inline(always)]
 fn remove(key: &ShareKey) {
     if let Some(share) = SHARES.find(key)

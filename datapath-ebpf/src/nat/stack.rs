@@ -25,7 +25,7 @@ use crate::maps::STACK;
 /// After how many seconds conntrack takes what goes both ways for a stream.
 const STREAM_AFTER: u32 = 2;
 
-/// The ENI whose mark the packets of a flow get, or none, if there is a note of it; keeps that alive.
+/// The ENI whose mark the packets of a flow get, or none, if the flow has a mark; keeps that alive.
 #[inline(always)]
 pub(super) fn known(request: &Request, side: Side) -> Option<Came> {
     let tuple = &request.tuple;

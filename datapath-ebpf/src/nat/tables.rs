@@ -44,8 +44,8 @@ impl Refusal {
         }
     }
 
-    /// The reason to drop a packet for, where `full` is the reason for a full map. An entry that
-    /// exists is none; it is for the caller to look at.
+    /// The reason to drop a packet, where `full` is the one for a full map. An existing entry is no
+    /// reason; the caller handles it.
     #[inline(always)]
     pub(super) fn reason(self, full: DropReason) -> DropReason {
         match self {
