@@ -281,7 +281,8 @@ mod tests {
     async fn objects_that_go_with_their_resource_stay_known() {
         let gone = json!({"type": "DELETED", "object": added("a")["object"]});
         let both = vec![added("a"), added("b"), end(), gone];
-        // The server ends the watch, or leaves it open: then it is looked whether the resource is there.
+        // The server ends the watch, or leaves it open. Then the existence of the resource is
+        // checked.
         for first in [Answer::Ended(both.clone()), Answer::Open(both.clone())] {
             let server = Played::new([first, absent()]);
             let told = told(services(&server.client), 2).await;

@@ -201,8 +201,8 @@ fn is_failure(error: &Error) -> bool {
     matches!(error, Error::WatchError(status) if !matches!(status.code, 410 | 429))
 }
 
-/// Drops `resourceVersion=0` from requests for streams, so that a stream is as new as its request, as
-/// lists are. An older state could bring back an address that was taken away.
+/// Drops `resourceVersion=0` from requests for streams, so that a stream is as new as its request,
+/// like a list. An older state could bring back a removed address.
 pub(super) fn newest<B>(mut request: Request<B>) -> Request<B> {
     if let Some(uri) = without_version(request.uri()) {
         *request.uri_mut() = uri;

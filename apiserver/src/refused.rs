@@ -1,5 +1,5 @@
-//! Refusals name the server: the client hands on what the server says, and not its URL. So the URL goes
-//! into the `message` of the body, for reads and writes alike.
+//! Refusals name the server. The client passes on the server's message without its URL. So the URL
+//! is added to the `message` of the body, for reads and writes alike.
 
 use std::sync::Arc;
 

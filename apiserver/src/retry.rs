@@ -7,7 +7,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
 const LONGEST: Duration = Duration::from_mins(1);
-/// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
+/// Maximum requested wait that is respected. The API server requests seconds, and a mistaken number
 /// must not keep the node from its documents.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
@@ -23,8 +23,8 @@ impl Retry {
         self.failures = 0;
     }
 
-    /// It has not: how long to wait before the next try. A server that says for how long it is busy is
-    /// left alone for that long.
+    /// Records a failure, and returns the wait before the next attempt. A busy server's own wait is
+    /// respected.
     pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
         let own = FIRST * 2u32.pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);

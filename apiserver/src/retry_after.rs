@@ -1,6 +1,6 @@
-//! `Retry-After` (RFC 9110 section 10.2.3): the API server, and proxies before it, say in a header how
-//! long to wait; the client hands on the body alone. So the seconds go into the body's
-//! `details.retryAfterSeconds`, where the server itself writes them when it knows them.
+//! `Retry-After` (RFC 9110 section 10.2.3): the API server, and proxies in front of it, request a
+//! wait in a header, but the client passes on only the body. So the seconds are written into the
+//! body's `details.retryAfterSeconds`, where the server itself writes them if it has them.
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};

@@ -1,5 +1,5 @@
-//! Pools that are bound to ENIs, and which of them an ENI serves. The agent judges an ENI by the same
-//! rules, but it does not know the tags of subnets.
+//! Pools that are bound to ENIs, and the pool that an ENI serves. The agent uses the same rules,
+//! but it does not know the tags of subnets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

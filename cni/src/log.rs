@@ -1,5 +1,5 @@
-//! Warnings, and a line per call in the file that the configuration names: runtimes show what went wrong, and
-//! rarely what went well.
+//! Warnings, and a line per call in the configured file: runtimes show failures, and rarely
+//! successes.
 
 use std::fs::File;
 use std::io::{self, Write as _};

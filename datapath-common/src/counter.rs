@@ -134,8 +134,8 @@ impl NatStat {
     }
 }
 
-/// The slot in `NAT_STATS` of what most flows are: a pod's that kept its source port, which was the first one
-/// that was tried. They are counted there and nowhere else.
+/// The slot in `NAT_STATS` of the most frequent flows: a pod's that keep their source port, the
+/// first one that was tried. They are counted only there.
 #[inline(always)]
 #[must_use]
 pub const fn nat_at_once_slot(is_v4: bool) -> u32 {

@@ -95,8 +95,8 @@ impl Ports {
         self.split().0
     }
 
-    /// The reserve: the last eighth of the blocks. Where all others are used towards a destination, each
-    /// endpoint gets a share of them, so that no endpoint uses up what all share.
+    /// The reserve: the last eighth of the blocks. If all others are used towards a destination,
+    /// each endpoint gets a share of the reserve, so that no endpoint uses up the common ports.
     #[must_use]
     pub const fn reserve(self) -> Self {
         self.split().1
@@ -168,9 +168,9 @@ impl Ports {
         port_of(self.block(index / PORTS_PER_BLOCK), index % PORTS_PER_BLOCK)
     }
 
-    /// The port that a flow gets if it is free: its own when that is open, or is to be kept; else an
-    /// open one that the pod and its port choose. Packets find their flow by it, so it depends on
-    /// nothing else.
+    /// The port that a flow gets if it is free: its own if that is open, or is to be kept;
+    /// otherwise an open one that depends on the pod and its port. Packets find their flow by it,
+    /// so it depends on nothing else.
     #[must_use]
     pub const fn candidate(self, pod: Addr, pod_port: u16, is_kept: bool) -> u16 {
         let (open, reserve) = self.split();
@@ -189,7 +189,8 @@ pub const fn scale(bits: u32, limit: u32) -> u32 {
     ((bits as u64 * limit as u64) >> 32) as u32
 }
 
-/// Bits that a pod and its port choose, evenly spread: a multiplication for the address, then the finaliser of
+/// Evenly distributed bits of a pod and its port: a multiplication for the address, then the
+/// finaliser of
 /// `MurmurHash3`.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is wanted")]

@@ -109,8 +109,8 @@ impl Pool {
         self.fault = None;
     }
 
-    /// Returns true if blocks may be granted: the pool stays while nodes have them. One that is being
-    /// deleted gives none anyway.
+    /// Returns true if blocks may be granted: the pool stays while nodes have them. A pool that is
+    /// being deleted grants none anyway.
     fn is_open(&self) -> bool {
         let spec = self.document.plain.as_ref();
         self.document.has_finalizer() || spec.is_some_and(|spec| spec.is_deleted)

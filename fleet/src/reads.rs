@@ -139,7 +139,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds VPCs to read, which makes everything due. A VPC whose last node goes is still read: ENIs
+    /// Adds VPCs to read, which makes all reads due. A VPC without nodes is still read, since ENIs
     /// can be left there.
     pub(crate) fn add_vpcs(&mut self, vpcs: BTreeSet<VpcId>) {
         if !vpcs.is_subset(&self.vpcs) {

@@ -40,7 +40,7 @@ pub struct Settings {
     pub subnets: Duration,
     /// The time between two reads of VPCs, and of route tables.
     pub vpc_reads: Duration,
-    /// An object whose Node has been absent for so long, and whose instance is gone, is deleted; never
+    /// Time of absence of its Node after which an object is deleted, if its instance is gone; never
     /// if unset.
     pub removal: Option<Duration>,
 }

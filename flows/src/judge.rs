@@ -30,8 +30,8 @@ pub struct Short {
     /// Half of the endpoint's quota or of the destination's ports are used: questions that were
     /// answered go early.
     pub half: bool,
-    /// The destination's ports, of which the endpoint has more than a fair share: half-open flows go
-    /// early.
+    /// True if the destination's ports are short and the endpoint has more than a fair share of
+    /// them. Then half-open flows are removed early.
     pub ports: bool,
 }
 
@@ -146,8 +146,8 @@ impl Judge<'_> {
         })
     }
 
-    /// A closed connection has nothing to lose where room is short, and what we keep of UDP outlives
-    /// conntrack's entries.
+    /// True if conntrack is checked before a removal. A closed connection is not, if room is short.
+    /// Our UDP flows live longer than conntrack's entries anyway.
     fn is_asked(&self, protocol: u8, phase: Phase) -> bool {
         protocol == protocol::TCP && !(self.short.room && phase == Phase::Closed)
     }

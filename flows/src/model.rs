@@ -36,7 +36,8 @@ pub struct Maps {
     pub(super) tracked: Vec<PodTuple>,
     /// The marks of its entries.
     pub(super) marks: Vec<u32>,
-    /// Addresses of pods to which entries lead, with how often they come again when they are removed.
+    /// Addresses of pods to which entries lead, with the number of times that they come back after
+    /// a removal.
     pub(super) stale: BTreeMap<IpAddr, u32>,
     /// True if reading them fails.
     pub(super) is_unreadable: bool,

@@ -12,9 +12,10 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
 pub const EARLY: f64 = 0.75;
-/// The fill level of a table, or of an endpoint's quota, from which on closed connections go at once.
+/// The fill level of a table, or of an endpoint's quota, from which closed connections are removed
+/// at once.
 pub const PRESSED: f64 = 0.9;
-/// The part of an endpoint's quota from which on single questions go early.
+/// The part of an endpoint's quota from which flows of single queries are removed early.
 pub(super) const HALF: f64 = 0.5;
 /// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
 /// sweeps.

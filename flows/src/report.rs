@@ -60,8 +60,8 @@ impl Report {
         })
     }
 
-    /// True if a sweep that began later than a moment found no flow, no note and no entry of conntrack
-    /// with an ENI's number.
+    /// True if a sweep that began after `later_than` found no flow, no flow mark and no entry of
+    /// conntrack with an ENI's number.
     #[must_use]
     pub fn has_none_of(&self, eni: EniNumber, later_than: Instant) -> bool {
         self.last.as_ref().is_some_and(|(ended, sweep)| {

@@ -21,9 +21,9 @@ pub struct Mark {
 pub type Resting = BTreeMap<EniNumber, Mark>;
 
 impl Sweep {
-    /// Notes the resting numbers that no entry of conntrack carries. A rule that restores marks sends the
-    /// packets of a marked flow out of the ENI that has the number. Where conntrack cannot be read, numbers
-    /// go on resting.
+    /// Records the resting numbers that no entry of conntrack has. A rule that restores marks sends
+    /// the packets of a marked flow out of the ENI with the number. If conntrack cannot be read,
+    /// numbers go on resting.
     pub(super) fn ask_marks(&mut self, resting: &Resting, tracker: &mut dyn Tracker) {
         for (number, mark) in resting {
             match tracker.has_mark(*mark) {

@@ -193,7 +193,8 @@ impl<T: Tables> Runner<T> {
         Ok(())
     }
 
-    /// Entries of the tables, by what the last sweep left and the counters since; nothing before the first.
+    /// Number of entries of the tables, from the last sweep and the counters since then; none
+    /// before the first sweep.
     fn used(&self, counters: &NatCounters) -> Option<Used> {
         let last = self.last.as_ref()?;
         let grown = |made: NatStat, removed: NatStat, family| {

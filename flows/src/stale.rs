@@ -1,5 +1,6 @@
-//! Conntrack's entries of addresses whose cooldown is over: they go before the addresses are given, or
-//! a client that goes on asking its service reaches the address's next pod.
+//! Conntrack's entries of addresses whose cooldown is over. They are removed before the addresses
+//! are allocated. Otherwise a client that keeps using its service would reach the address's next
+//! pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

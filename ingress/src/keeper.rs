@@ -107,10 +107,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Reads the record in a folder. `timeout` is what a call may take, and `reach` hears of each moment.
+    /// Reads the record in a folder. `timeout` is the maximum time of a call, and `reach` is called
+    /// at each moment.
     ///
     /// # Errors
-    /// When the record is there and cannot be opened.
+    /// If there is a record that cannot be opened.
     pub fn open(folder: &Path, timeout: Duration, reach: fn(Moment)) -> io::Result<Self> {
         let file = RecordFile::new(folder);
         let (record, damaged) = file.read()?;

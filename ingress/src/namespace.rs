@@ -8,8 +8,8 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 
-/// An empty network namespace. Nothing mounts it, so it goes with this value, also when the process is
-/// killed. A plugin that changes devices changes none of the host's.
+/// An empty network namespace. It is not mounted, so it ends with this value, even if the process
+/// is killed. A plugin that changes devices thus changes none of the host's.
 #[derive(Debug)]
 pub(crate) struct Namespace(File);
 

@@ -1,4 +1,5 @@
-//! The network whose IPAM plugin gives addresses: what the runtimes' folder says, read as they read it.
+//! The network whose IPAM plugin allocates addresses, read from the runtimes' folder as they read
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,7 +102,7 @@ fn of_list(list: &Value) -> Result<Option<Network>, String> {
     }))
 }
 
-/// The newest of the versions that a list offers (specification 1.1.0, section 1): runtimes take it.
+/// The newest version of a list (specification 1.1.0, section 1), which runtimes use.
 fn newest(list: &Value) -> Result<SpecVersion, String> {
     let more = list.get("cniVersions").and_then(Value::as_array);
     let all = list

@@ -58,11 +58,11 @@ fn more(details: &str) -> String {
     }
 }
 
-/// Calls a plugin, in a network namespace that is there for this call alone; what it printed. One that
-/// takes longer than it may is killed with all that it has started.
+/// Calls a plugin in a network namespace of its own, and returns its output. A plugin that exceeds
+/// the timeout is killed with all its child processes.
 ///
 /// # Errors
-/// Why the call failed.
+/// The reason for a failed call.
 pub(crate) async fn call(
     request: &Request,
     command: Command,

@@ -30,7 +30,7 @@ pub struct Entry {
     pub state: State,
 }
 
-/// A state that only later agents know is read as one of which nothing is known, so that DEL comes next.
+/// Reads a state. One that only later agents know is read as [`State::Asked`], so that DEL follows.
 fn known_or_asked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
     let state = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(state).unwrap_or(State::Asked))
@@ -84,7 +84,7 @@ pub(crate) enum Step {
     Rest(Option<Duration>),
 }
 
-/// Decides what is to be done for a request, or for none. Of what is kept otherwise every trace goes.
+/// Decides on the next step for a request, or for none. All other entries are removed completely.
 pub(crate) fn next(
     record: &Record,
     wanted: Option<&Request>,
@@ -103,7 +103,8 @@ pub(crate) fn next(
                 None => return Step::Delete(place),
                 Some(until) => {
                     due.push(until);
-                    // A plugin takes both for one, so the next ADD would answer with what has to go.
+                    // A plugin does not distinguish the two, so the next ADD would return the
+                    // addresses to be removed.
                     is_blocked |= wanted.is_some_and(|one| one.is_of_same(&entry.request));
                 }
             },

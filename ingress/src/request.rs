@@ -15,8 +15,8 @@ const INTERFACE: &str = "eth0";
 /// Namespace of the pod in the plugin's arguments; there is none.
 const NAMESPACE: &str = "kube-system";
 
-/// One attachment: all that ADD, CHECK and DEL are called with. DEL has the words of the ADD, whatever
-/// the configuration says by then.
+/// One attachment, with all arguments of ADD, CHECK and DEL. DEL gets the arguments of the ADD,
+/// even if the configuration has changed by then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Request {
@@ -74,7 +74,8 @@ impl Request {
         self.key() == other.key()
     }
 
-    /// True if what one was given serves the other as well. What does not concern the plugin may differ.
+    /// True if the addresses of one request serve the other as well. Parts that do not affect the
+    /// plugin may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.key() == other.key() && self.ipam() == other.ipam()
     }

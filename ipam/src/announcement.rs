@@ -28,8 +28,8 @@ pub struct Announcement {
     /// Pools that no ENI backs, each with a family that is not masqueraded. The node's blocks of
     /// them are left out, because their addresses are not routed outside of the node.
     pub not_masqueraded: BTreeSet<(String, Family)>,
-    /// Pools that nothing backs, beside others that devices back. What the node wants of them is rounded
-    /// up, whatever the settings say of the others, and what it does not need it gives back.
+    /// Pools that no device backs. The node's demand for them is always rounded up, whatever the
+    /// settings for other pools, and unneeded blocks are released.
     pub plain: BTreeSet<String>,
     /// The parts that the reader left out or doubts, for the status.
     pub problems: Vec<Problem>,
@@ -98,8 +98,8 @@ pub enum Problem {
         /// The pool.
         pool: String,
     },
-    /// A block of a pool that no ENI backs lies within the VPC, which delivers such addresses to ENIs
-    /// alone.
+    /// A block of a pool that no ENI backs is within the VPC, which delivers such addresses only to
+    /// ENIs.
     #[error(
         "block {block} of pool {pool} is left out: it is of the VPC's CIDRs, and no ENI of the node \
          has it"

@@ -25,7 +25,8 @@ pub enum AllocateError {
         /// The family.
         family: Family,
     },
-    /// The pool is one that no ENI backs, and its addresses of that family could not leave the node.
+    /// No ENI backs the pool, and packets from its addresses of that family could not leave the
+    /// node.
     #[error(
         "the {family} addresses of pool {pool} are not given: no ENI backs it, so that they leave \
          masqueraded, and masquerade.{} is not set, nor plain-pools.native",

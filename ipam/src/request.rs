@@ -9,8 +9,8 @@ use crate::{Family, Owner, Pod};
 pub struct Request {
     /// The owner. It has at most one address of each family; a second request gives the same one.
     pub owner: Owner,
-    /// The pod that the owner is a sandbox of. A request that fails is remembered by it, because its
-    /// next attempt is made by another owner. `None`: the owner is all that is known.
+    /// The pod of the owner, which is a sandbox. A failed request is recorded by its pod, because
+    /// the next attempt has another owner. `None`: only the owner is known.
     pub pod: Option<Pod>,
     /// The pool. `None`: the default pool, or that of the requested address.
     pub pool: Option<String>,

@@ -35,8 +35,9 @@ pub struct Settings {
     pub unclaimed: Duration,
     /// The time that a request that failed counts as demand, from its last attempt on.
     pub waiting: Duration,
-    /// Blocks of devices go back and come again ([`Allocator::balance`](crate::Allocator::balance)): a
-    /// block gives addresses only while the document lists it as claimed.
+    /// Blocks of devices are released and reclaimed
+    /// ([`Allocator::balance`](crate::Allocator::balance)). Addresses of a block are allocated only
+    /// while the document lists it as claimed.
     pub release: bool,
     /// The barriers before the first address is given.
     pub barriers: BTreeSet<Barrier>,

@@ -20,8 +20,8 @@ pub struct State {
     pub leases: Vec<Lease>,
     /// Every address that cools down, in order.
     pub cooling: Vec<Cooling>,
-    /// Blocks that were given back, and are not to be given from unless they are taken again. Those of which
-    /// a new claim is not confirmed count among them.
+    /// Released blocks, from which no address is allocated unless they are reclaimed. Blocks with
+    /// an unconfirmed new claim are among them.
     pub released: BTreeSet<IpNet>,
 }
 

@@ -1,8 +1,8 @@
 //! One candidate's side of an election, as a value: no I/O and no clock.
 //!
-//! Times are since a moment of the candidate's own choice, on a clock that does not jump. A record
-//! counts from the moment at which this candidate saw it change ([`Sighting`]): wrong wall clocks, here
-//! or at the holder, cannot make two leaders.
+//! Times are relative to an origin of the candidate's choice, on a monotonic clock. A record counts
+//! from the moment at which this candidate saw it change ([`Sighting`]). So wrong wall clocks on
+//! either side cannot cause two leaders.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::write::Failure;
 pub struct Timing {
     /// A candidate takes a Lease that has not changed for this long. In whole seconds.
     pub duration: Duration,
-    /// A leader leads for this long after the begin of its last successful renewal. The difference to
-    /// `duration` is the time that its last requests have to end.
+    /// Time for which a leader leads after the start of its last successful renewal. The difference
+    /// to `duration` is the time in which its last requests have to end.
     pub lead: Duration,
-    /// A leader renews, and a candidate looks, this often.
+    /// Interval of a leader's renewals, and of a candidate's reads.
     pub every: Duration,
     /// The wait after a failure.
     pub retry: Duration,
@@ -229,7 +229,7 @@ impl Election {
         }
     }
 
-    /// The moment of the next step after a look.
+    /// The time of the next step after a read.
     fn next_look(&self, now: Duration) -> Duration {
         match &self.seen {
             Some(seen) if self.may_claim(seen, now) => now,

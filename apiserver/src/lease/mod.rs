@@ -55,7 +55,7 @@ pub fn now() -> nix::Result<Duration> {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from)
 }
 
-/// An identity that no other process has: a name that people know, such as the host's, and a number.
+/// A unique identity of a process: a readable name, such as the host's, and a number.
 #[must_use]
 pub fn identity(name: &str) -> String {
     format!("{name}_{:016x}", fastrand::u64(..))
@@ -96,11 +96,11 @@ impl Candidate {
         (candidate, seen)
     }
 
-    /// Stands for the Lease until `stop`, and releases it then. No request of a term may be on its way
-    /// when `stop` is ready: another candidate may lead at once.
+    /// Takes part in the election until `stop`, and then releases the Lease. When `stop` is ready,
+    /// no request of a term may be in flight, since another candidate may lead at once.
     ///
     /// # Errors
-    /// When the clock cannot be read.
+    /// If the clock cannot be read.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> nix::Result<()> {
         let mut stop = pin!(stop);
         loop {

@@ -113,7 +113,8 @@ impl Known {
         }
     }
 
-    /// Reports if a block is gone: no read shows it, and none can be older than the answer that took it.
+    /// Returns true if a block is gone: no read shows it, and none can be older than the answer to
+    /// its removal.
     pub(super) fn lacks(&self, block: &IpNet) -> bool {
         let is_expected = self
             .expected

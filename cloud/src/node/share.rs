@@ -105,8 +105,8 @@ fn asked(node: &Node, name: &str, binding: &Binding) -> Requested {
     asked.copied().unwrap_or_default()
 }
 
-/// The role of an ENI. One that a pool is bound to gives addresses although it is excluded by its tags:
-/// these keep it from Cilium's operator.
+/// The role of an ENI. An ENI with a bound pool serves addresses although its tags exclude it:
+/// these are there for Cilium's operator.
 pub(super) fn role(eni: &Eni, node: &Node, is_bound: bool) -> Role {
     match Role::of(eni, &node.rules) {
         Role::Aside(Aside::Tags) if is_bound => Role::Counted,

@@ -156,8 +156,8 @@ impl Agent {
         }
     }
 
-    /// True if the node has a network: only a lack of addresses may keep pods off, for which earlier
-    /// agents refuse.
+    /// Success if the node has a network. A lack of addresses, for which earlier agents refuse, is
+    /// no error.
     ///
     /// # Errors
     /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].

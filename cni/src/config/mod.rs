@@ -143,7 +143,8 @@ impl Config {
         })
     }
 
-    /// The whole for a delegated plugin, with more owners that are valid: a runtime knows pods alone.
+    /// The whole configuration for a delegated plugin, with additional valid owners: a runtime
+    /// knows only pods.
     #[must_use]
     pub fn with_valid(&self, more: &[Owner]) -> Vec<u8> {
         let Ok(Value::Object(mut config)) = serde_json::from_slice(&self.raw) else {

@@ -4,8 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// An IPv4 or IPv6 address in 16 bytes, IPv4 in the v4-mapped form of RFC 4291 section 2.5.5.2.
 ///
-/// One form for both families lets one map and one piece of code serve them. The two halves hold the bytes in
-/// network order, whatever the host's order is: a program copies and compares the most that it can at a time.
+/// One form for both families lets one map and one piece of code serve them. The two halves have
+/// the bytes in network order on any host, so a program copies and compares as many as it can at a
+/// time.
 #[derive(
     Clone,
     Copy,
@@ -44,7 +45,8 @@ impl Addr {
         Self(halves)
     }
 
-    /// An address from what [`Self::words`] gave, or an IPv6 address from the words as they lie in the packet.
+    /// An address from the result of [`Self::words`], or an IPv6 address from its words in the
+    /// packet.
     #[inline(always)]
     #[must_use]
     pub const fn from_words(words: [u32; 4]) -> Self {
@@ -58,8 +60,8 @@ impl Addr {
         transmute!(self.0)
     }
 
-    /// The words put together in one: exact for IPv4, of which three words are always the same. Two IPv6
-    /// addresses agree in it by chance, once in 2^32.
+    /// The words combined in one. This is exact for IPv4, of which three words are constant. Two
+    /// IPv6 addresses agree in it by chance, once in 2^32.
     #[inline(always)]
     #[must_use]
     pub const fn fold(self) -> u32 {

@@ -104,7 +104,7 @@ pub struct EndpointAddress {
     pub pod_mac: [u8; 6],
     /// MAC of the host-side device.
     pub host_mac: [u8; 6],
-    /// The number that the host's namespace has for that of the pod's interface (`IFLA_LINK_NETNSID`).
+    /// The id of the pod's namespace in the host's namespace (`IFLA_LINK_NETNSID`).
     pub namespace: Option<u32>,
 }
 

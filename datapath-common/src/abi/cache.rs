@@ -56,8 +56,8 @@ pub const fn may_be_noted(word: u64) -> bool {
     word / GROUP_NOTE != GROUP_COUNTED / GROUP_NOTE
 }
 
-/// The group of a flow, from what both of its directions have: the words that source and destination
-/// have not in common, and the same of the ports.
+/// The group of a flow, equal for both directions: from the XOR of the addresses, and that of the
+/// ports.
 #[inline(always)]
 #[must_use]
 pub const fn group(addresses: u32, ports: u16) -> u32 {
@@ -82,7 +82,8 @@ pub const DEFAULT_CACHE: u32 = 1024;
 /// 2^64 divided by the golden ratio, as in [`group`].
 const CACHE_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The four words of two IPv6 addresses in one, as [`cache_hash`] takes it; another one for the other
+/// The words of two IPv6 addresses combined in one, as input of [`cache_hash`]; it differs for the
+/// other
 /// direction.
 #[inline(always)]
 #[must_use]
@@ -92,8 +93,8 @@ pub const fn cache_digest([a, b, c, d]: &[u64; 4]) -> u64 {
 
 /// The hash of a direction of a flow, from both addresses in one word and both ports in another.
 ///
-/// A bit changes bits of its own place and of those above. So it is the upper ones that depend on the whole of
-/// the addresses, whose last bytes lie uppermost.
+/// A bit affects bits of its own place and above. So the upper bits depend on all of the addresses,
+/// whose last bytes are uppermost.
 #[inline(always)]
 #[must_use]
 pub const fn cache_hash(addresses: u64, ports: u32) -> u32 {
@@ -186,8 +187,8 @@ mod tests {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Flows that differ in one thing alone do not meet in a few slots: a thousand at random would have
-    /// some 637 of the 1,024.
+    /// Flows that differ in one part alone do not collide in a few slots: a thousand random ones
+    /// would use some 637 of the 1,024.
     #[test]
     fn flows_that_are_alike_are_spread() {
         const FEWEST: usize = 450;

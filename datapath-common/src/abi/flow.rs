@@ -299,8 +299,8 @@ pub struct NatControl {
     /// Not 0 while there may be a translated flow to a destination that is exempt by now, or from
     /// a pool that skips masquerade by now. Only then are flows looked up for such packets.
     pub may_be_exempt: u32,
-    /// Not 0 while there may be a translated flow at the ENI that another policy gave it. Only then are flows
-    /// looked for there.
+    /// Not 0 while there may be a translated flow at the ENI of another policy. Only then are flows
+    /// looked up there.
     pub may_be_elsewhere: u32,
 }
 

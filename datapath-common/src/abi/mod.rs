@@ -87,8 +87,8 @@ pub mod map {
     pub const NAT_STATS: &str = "NAT_STATS";
     /// One slot, [`super::CacheControl`]. Written by user space.
     pub const CACHE_CONTROL: &str = "CACHE_CONTROL";
-    /// The words (`u64`) of [`super::CACHE_GROUPS`] groups of flows. Added to by the programs; user space
-    /// writes where it begins to count notes, and where it gives that up.
+    /// The words (`u64`) of [`super::CACHE_GROUPS`] groups of flows. The programs add to them. User
+    /// space writes them to enable the counts of flow marks, and to disable them.
     pub const CACHE_EPOCHS: &str = "CACHE_EPOCHS";
     /// Cache of recent decisions: the entries of one CPU after another's. Each load of the programs
     /// has its own map.
@@ -132,8 +132,8 @@ pub const DEFAULT_FLOWS_V4: u32 = 262_144;
 pub const DEFAULT_FLOWS_V6: u32 = 65_536;
 /// Default capacity of `INBOUND`; a setting.
 pub const DEFAULT_INBOUND: u32 = 65_536;
-/// Capacity of `STACK` where the kernel does not say how many connections it tracks: the kernel's own
-/// choice for a machine with 4 GiB or more (`nf_conntrack_init_start` in
+/// Capacity of `STACK` if the kernel's limit of tracked connections is unknown: the kernel's
+/// default for a machine with 4 GiB or more (`nf_conntrack_init_start` in
 /// `net/netfilter/nf_conntrack_core.c`).
 pub const DEFAULT_STACK: u32 = 262_144;
 /// Translated flows that one endpoint may have by default: two thirds of the ports that one

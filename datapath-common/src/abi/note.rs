@@ -33,7 +33,7 @@ pub struct Note {
     echo_remote_port: u16,
     /// Number of the ENI whose mark the pod's packets get (`STACK`).
     pub eni: u8,
-    /// Not 0 where they get none: what they answer came by a device that is no ENI, and the host's own
+    /// Not 0 if they get none: the request came by a device that is no ENI, and the host's own
     /// routes lead back there (`STACK`).
     pub unmarked: u8,
     reserved_lane: u16,

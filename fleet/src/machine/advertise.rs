@@ -1,4 +1,4 @@
-//! Addresses that nodes can have, as extended resources of the Node: the scheduler counts with them.
+//! Addresses that nodes can have, as extended resources of the Node, for the scheduler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,8 +117,8 @@ impl Fleet {
         all
     }
 
-    /// The addresses that a node's ENIs give to the pool `default`, or could give as far as its zone has
-    /// room.
+    /// Number of addresses that a node's ENIs have for the pool `default`, or could get within the
+    /// room of its zone.
     fn most_of_enis(&self, member: &Member) -> Option<u64> {
         let instance = member.instance()?;
         let location = member.node.location.as_ref()?;

@@ -10,7 +10,8 @@ use super::Fleet;
 use crate::input::Moment;
 use crate::member::Member;
 
-/// Pods of the host's network need no address. The formula of EKS for a kubelet's maxPods adds as many.
+/// Number of pods in the host's network, which need no address. EKS's formula for a kubelet's
+/// maxPods adds as many.
 const OF_THE_HOST: u32 = 2;
 
 impl Fleet {
@@ -23,8 +24,8 @@ impl Fleet {
         }
     }
 
-    /// The warning of a node whose kubelet takes more pods than there can be addresses for. A node that
-    /// has addresses of other pools than the default one can have more than its ENIs give.
+    /// The warning for a node whose kubelet accepts more pods than there can be addresses. A node
+    /// with addresses of other pools than the default one can have more than those of its ENIs.
     pub(crate) fn max_pods_warning(&self, name: &str, member: &Member) -> Option<String> {
         let pods = *self.kubelets.get(name)?;
         let requested = &member.document.demand.requested;

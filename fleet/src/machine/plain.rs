@@ -18,8 +18,8 @@ use crate::reads::GATHERED;
 use crate::work::{About, Event, Part, Task, WorkId};
 
 impl Fleet {
-    /// Lets follow what follows for plain pools: the list of a new leader, marks of pools, nodes that
-    /// may get what was given back.
+    /// Runs the due steps for plain pools: the list of a new leader, marks of pools, and nodes that
+    /// may get released blocks.
     pub(super) fn tend_pools(&mut self, at: Moment) {
         if !self.settings.pools.plain || at.now < self.plain.next_look {
             return;
@@ -272,8 +272,8 @@ impl Fleet {
         all
     }
 
-    /// Returns true if a node wants nothing of EC2: it names no instance, and its demand is of plain
-    /// pools.
+    /// Returns true if a node needs nothing of EC2: it names no instance, and its demand is of
+    /// plain pools.
     pub(crate) fn is_plain_only(&self, member: &Member) -> bool {
         let document: &NodeDocument = &member.document;
         let names_none = document.instance.is_none() && document.instance_type.is_none();

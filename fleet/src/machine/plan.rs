@@ -138,7 +138,8 @@ impl Fleet {
         (plan, again)
     }
 
-    /// A condition of a plan as an obstacle. The read of an instance type says why it has no limits.
+    /// A condition of a plan as an obstacle. The read of an instance type has the reason for
+    /// missing limits.
     fn obstacle(&self, member: &Member, condition: &Condition) -> Obstacle {
         let kind = member.node.instance_type.as_deref();
         let fault = kind.and_then(|it| self.topology.type_fault(it));

@@ -30,8 +30,8 @@ const SLOWEST: Duration = Duration::from_mins(1);
 /// The wait after a conflict, unless an event shows a newer object before.
 const CONFLICT: Duration = Duration::from_secs(1);
 
-/// A change that the API server did not keep is tried again after so long: the resource definition can
-/// be another one by then.
+/// Time after which a change that the API server did not keep is retried, since the resource
+/// definition may have changed by then.
 const DROPPED_FOR: Duration = Duration::from_mins(10);
 
 /// A node.

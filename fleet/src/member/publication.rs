@@ -78,8 +78,8 @@ fn is_shown(eni: &Eni, role: &Role) -> bool {
     has_device && has_addresses
 }
 
-/// Names the pool of an ENI in its tags, because agents do not know the tags of subnets. An ENI without
-/// such a tag is of the default pool, unless a pool is bound by tags of subnets.
+/// Adds the pool of an ENI to its tags, because agents do not know the tags of subnets. An ENI
+/// without such a tag belongs to the default pool, unless a pool is bound by tags of subnets.
 fn name_pool(entry: &mut EniStatus, serves: &Serves<'_>, pools: &Pools) {
     let is_needed = pools.values().any(|it| !it.subnet_tags.is_empty());
     let name = match serves {

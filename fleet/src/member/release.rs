@@ -46,8 +46,7 @@ pub(crate) struct Releases {
     chosen: BTreeSet<IpNet>,
     /// Marked blocks that EC2 has no more.
     gone: BTreeSet<IpNet>,
-    /// Blocks that EC2 was asked to take, without an answer yet. An object that is made again has no mark
-    /// of them.
+    /// Blocks of calls to EC2 in flight that unassign them. A recreated object has no mark of them.
     pub(crate) taking: BTreeSet<IpNet>,
     grace: Duration,
     ended: Ended,

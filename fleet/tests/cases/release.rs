@@ -11,7 +11,8 @@ use super::bed::{Bed, CLUSTER, Fault, Planned, world};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A node with so many addresses, all claimed by an agent of this project, and an operator that leads.
+/// A node with this number of addresses, all claimed by an agent of this project, and an operator
+/// that leads.
 fn bed(addresses: u32) -> Bed {
     let settings = Settings {
         release: ReleaseMode::On,

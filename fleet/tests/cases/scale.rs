@@ -51,9 +51,9 @@ fn assert_cold(count: usize, limit: u64) -> Bed {
     bed
 }
 
-/// The time that the buckets of EC2 need for a new ENI of each node, at the share that is used: the
-/// slowest of the three calls. Cilium's operator has one bucket of 4 a second for all calls, and needs
-/// five of them for a node.
+/// The time that EC2's token buckets need for a new ENI of each node, at the used share: that of
+/// the slowest of the three calls. Cilium's operator has one bucket of 4 per second for all calls,
+/// and needs five of them for a node.
 fn bound(nodes: usize, share: f64) -> Duration {
     let nodes = f64::from(u32::try_from(nodes).unwrap());
     let buckets = [(100.0, 5.0), (50.0, 5.0), (50.0, 5.0)];

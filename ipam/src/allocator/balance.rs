@@ -1,4 +1,5 @@
-//! Blocks of devices that go back and come again: the operator takes back what the node does not claim.
+//! Release and reclaim of devices' blocks: the operator takes back blocks that the node does not
+//! claim.
 //!
 //! ```text
 //!  announced ──claim written──> usable ──given back──> released ──document without the claim──┐
@@ -6,10 +7,10 @@
 //!      └────────────────────────────────── reclaimed, if it is needed ─────────────────────────┘
 //! ```
 //!
-//! A block gives addresses only while the last document lists it as claimed. One that was given back is
-//! not claimed again before a document without its claim was seen: a write that is late could still
-//! take the claim away, and a later version of the document makes that write fail.
-//! [`Allocator::confirm`] has a reclaimed block give addresses.
+//! Addresses of a block are allocated only while the last document lists it as claimed. A released
+//! block is not claimed again before a document without its claim was seen. Until then a late write
+//! could still remove the claim; a later version of the document makes that write fail. After
+//! [`Allocator::confirm`] addresses of a reclaimed block are allocated.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use ipnet::IpNet;
 use super::{Allocator, Rebalanced};
 use crate::{Family, Time};
 
-/// An operator that goes by what it read a while ago may take a block back 180 seconds after it was given
-/// back. One minute of that is its own.
+/// Time after a release in which a block can be reclaimed. An operator that uses old reads may take
+/// a block back 180 seconds after its release. One minute of that is its own.
 const RECLAIMS: Duration = Duration::from_mins(2);
 /// Such an operator reads claims at least so often. It may never see one that stood for less.
 const READS: Duration = Duration::from_mins(1);
@@ -53,8 +54,8 @@ impl Allocator {
         result
     }
 
-    /// The time since when a block counts as given back that is given back now. A claim that was too
-    /// short for every reader to see it changes nothing.
+    /// The time since when a block that is released now counts as released. A claim that was too
+    /// short for every reader to see it has no effect.
     fn counts_since(&self, net: IpNet, now: Time) -> Option<Time> {
         let claim = self.confirmed.get(&net)?;
         if now.since(claim.since) >= READS {
@@ -113,7 +114,7 @@ impl Allocator {
         self.announcement.is_versioned || is_recent
     }
 
-    /// Lets reclaimed blocks give addresses once the document shows their claims. A claim that took too
+    /// Makes reclaimed blocks usable once the document shows their claims. A claim that took too
     /// long is given up.
     pub fn confirm(&mut self, now: Time) {
         let claimed = &self.announcement.claimed;

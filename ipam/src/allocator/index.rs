@@ -9,8 +9,8 @@ use crate::{Family, Time};
 /// The order of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It has an address that has rested. Blocks in use come before empty ones, then the fullest first:
-    /// so empty ones stay empty and can go, and of those a single address goes before a prefix.
+    /// It has a rested address. Blocks in use come before empty ones, then the fullest first. So
+    /// empty ones stay empty and can be released, a single address before a prefix.
     Rested(bool, u32, IpAddr),
     /// All of its free addresses were released a short time ago: by the first of these releases.
     Fresh(Time, IpAddr),

@@ -60,12 +60,11 @@ pub struct Allocator {
     released: BTreeSet<IpNet>,
     /// Of these, the time since when each counts as given back, if that is known.
     given_back: BTreeMap<IpNet, Time>,
-    /// Blocks that are claimed again, each with the time since when it counts as given back, if that is
-    /// known.
+    /// Reclaimed blocks, each with the time since when it counts as released, if known.
     reclaiming: BTreeMap<IpNet, Option<Time>>,
     /// Blocks whose claim the last document shows.
     confirmed: BTreeMap<IpNet, Confirmed>,
-    /// Of the blocks that were given back, those that a document has shown without a claim since then.
+    /// Released blocks that a document has shown without a claim since their release.
     unclaimed_blocks: BTreeSet<IpNet>,
 }
 
@@ -110,13 +109,13 @@ impl Allocator {
         State {
             leases: self.leases.values().cloned().collect(),
             cooling: self.resting().cloned().collect(),
-            // A claim that is not confirmed may be lost. The next process decides on it by its own rules.
+            // An unconfirmed claim may be lost. The next process decides on it by its own rules.
             released: self.unconfirmed().collect(),
         }
     }
 
-    /// Blocks that a restart has to know as given back: those that are, and those of which a new claim
-    /// is not confirmed.
+    /// Blocks that a restart has to treat as released: the released ones, and those with an
+    /// unconfirmed new claim.
     pub fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
         let all = self.released.iter().chain(self.reclaiming.keys());
         all.copied()

@@ -43,8 +43,8 @@ impl Allocator {
         Ok(claimed)
     }
 
-    /// The owner is gone: its addresses cool down. It had none any more: nothing happens. That its pod
-    /// waits for addresses is not forgotten: a runtime ends each sandbox that got none.
+    /// Releases the addresses of a deleted owner, which cool down. Without addresses nothing
+    /// happens. Its pod still waits for addresses: a runtime ends each sandbox that got none.
     pub fn release(&mut self, owner: &Owner, now: Time) -> Vec<Lease> {
         let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
         let leases = addresses.into_iter();
@@ -53,8 +53,8 @@ impl Allocator {
             .collect()
     }
 
-    /// Takes back what an owner was given and never had to use, because what it was for could not be
-    /// made: it is free again at once.
+    /// Frees an owner's addresses at once, which were never used because their endpoint could not
+    /// be created.
     pub fn take_back(&mut self, owner: &Owner) -> Vec<Lease> {
         let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
         let mut leases = Vec::new();

@@ -15,7 +15,8 @@ const WIDTH_V4: u8 = 24;
 /// CIDRs of pools, by pool and family.
 pub(super) type Cidrs = BTreeMap<(String, Family), Vec<IpNet>>;
 
-/// Judges all CIDRs. One that is in force stays so while its pool has it; of the others, those of the
+/// Judges all CIDRs. One that is in force stays so while its pool has it. Among the others, those
+/// of the
 /// earlier pool come first.
 pub(super) fn judge(
     pools: &BTreeMap<String, PoolSpec>,

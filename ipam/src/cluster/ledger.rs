@@ -141,8 +141,9 @@ impl Ledger {
         }
     }
 
-    /// Meets a node's demand as far as it can be met. The blocks are taken until another version of the
-    /// node's object has been seen; for the same version they are the same again.
+    /// Grants blocks for a node's demand as far as possible. The blocks are reserved until another
+    /// version of the node's object has been seen. A repeated call for a version grants the same
+    /// blocks.
     pub fn grant(&mut self, name: &str, requested: &Requested) -> Grant {
         let mut shortfalls = Vec::new();
         for (pool, needed) in requested {
@@ -165,7 +166,7 @@ impl Ledger {
         self.nodes.get(name).map(|node| &node.granted)
     }
 
-    /// Returns true if the node wants more than it has by the strictest rules, so that any leader may
+    /// Returns true if the node's demand is unmet by the strictest rules, so that any leader may
     /// have granted it a block.
     #[must_use]
     pub fn is_unmet(&self, name: &str, requested: &Requested) -> bool {

@@ -1,12 +1,11 @@
 //! Blocks of nodes out of plain pools, for a whole cluster.
 //!
-//! * [`Ledger`] knows the pools, and the blocks that each node has in its `allocated`. It grants free
-//!   ones.
-//! * [`Takeover`] says when a new leader may begin to grant.
+//! * [`Ledger`] has the pools, and each node's blocks in `allocated`. It grants free blocks.
+//! * [`Takeover`] decides when a new leader may start to grant.
 //!
-//! A block is taken while any node has it, whatever pool it is listed under, and while a write that
-//! grants it can still reach the API server. The ledger never takes a block from a node: its agent
-//! gives it back, or the node goes. So nothing is lost when a pool shrinks, is deleted or comes back.
+//! A block is taken while any node has it, under any pool, and while a write that grants it can
+//! still reach the API server. The ledger never takes a block from a node: its agent releases it,
+//! or the node is removed. So no address is lost when a pool shrinks, is deleted or comes back.
 
 mod demand;
 mod held;

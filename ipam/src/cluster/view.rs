@@ -51,8 +51,7 @@ impl Ledger {
         PoolView { spaces, orphans }
     }
 
-    /// CIDRs of a pool's document that have an address of a block that a node has, or that is granted
-    /// to one.
+    /// CIDRs of a pool's document that overlap with a block that a node has or is granted.
     #[must_use]
     pub fn in_use(&self, pool: &str) -> BTreeSet<IpNet> {
         let spec = self.pools.get(pool).into_iter();
@@ -64,8 +63,8 @@ impl Ledger {
         cidrs.filter(used).copied().collect()
     }
 
-    /// Returns true if a node has a block of this pool, or is granted one. Blocks of ENIs do not count,
-    /// which nodes have under the name of the pool that the ENIs serve.
+    /// Returns true if a node has a block of this pool, or is granted one. Blocks of ENIs, which
+    /// nodes list under the pool that the ENIs serve, do not count.
     #[must_use]
     pub fn is_used(&self, pool: &str) -> bool {
         let nodes = self.nodes.values();

@@ -10,8 +10,8 @@ const ENI_TAGS: &str = "ipam.towpath.dev/eni-tags";
 const SUBNET_IDS: &str = "ipam.towpath.dev/subnet-ids";
 /// ENIs by the tags of their subnets, as those of ENIs.
 const SUBNET_TAGS: &str = "ipam.towpath.dev/subnet-tags";
-/// The security groups of the ENIs that the operator creates for the pool, by their ids, several with
-/// commas between.
+/// The security groups of the ENIs that the operator creates for the pool, as ids separated by
+/// commas.
 const SECURITY_GROUPS: &str = "ipam.towpath.dev/security-groups";
 /// Security groups by their tags.
 const SECURITY_GROUP_TAGS: &str = "ipam.towpath.dev/security-group-tags";
@@ -22,8 +22,8 @@ pub const RESTRICT: &str = "ipam.towpath.dev/restrict";
 /// Prefix of our annotations.
 const PREFIX: &str = "ipam.towpath.dev/";
 
-/// Which ENIs a pool is bound to: those that meet everything that is asked here, and those with the tag
-/// [`POOL_TAG`] of its name.
+/// Binding of a pool to ENIs: to those that meet all conditions, and to those whose tag
+/// [`POOL_TAG`] has its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     /// `eni-tags`.
@@ -133,8 +133,8 @@ impl Binding {
         }
     }
 
-    /// True if it binds an ENI, its tag [`POOL_TAG`] aside; `None` where that hangs on tags of a subnet
-    /// that are not known.
+    /// True if the conditions bind an ENI, apart from its tag [`POOL_TAG`]; `None` if that depends
+    /// on unknown tags of a subnet.
     #[must_use]
     pub fn binds(&self, eni: &Eni) -> Option<bool> {
         let subnet = (eni.subnet.id.as_str(), eni.subnet.tags.as_ref());

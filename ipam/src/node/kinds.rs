@@ -62,8 +62,8 @@ impl Pools {
         })
     }
 
-    /// The pool that an ENI names in its tag: a bound one, or the default one. The operator tags an ENI
-    /// at its creation.
+    /// The pool in an ENI's tag: a bound one, or the default one. The operator tags an ENI at its
+    /// creation.
     fn tagged<'a>(&self, eni: &'a Eni) -> Option<&'a str> {
         let name = eni.tags.get(POOL_TAG)?;
         let is_bound = |pool: &Pool| pool.binding.is_some();

@@ -1,5 +1,5 @@
-//! Pods on a node: the part of a `CiliumNode` that is about addresses, as plain values, and the kind of
-//! resource that lives on it.
+//! Pods on a node: the addresses in a `CiliumNode`, as plain values, and the resource kind based on
+//! them.
 
 mod binding;
 mod eni;
@@ -24,8 +24,8 @@ pub struct NodePools {
     pub allocated: Vec<AllocatedPool>,
     /// `spec.ipam.pools.requested`.
     pub requested: Vec<RequestedPool>,
-    /// `status.ipam.release-ips` has the mark of an operator that takes blocks back by the document's
-    /// version alone.
+    /// True if `status.ipam.release-ips` has the mark of an operator that takes blocks back only
+    /// for the document's current version.
     pub is_versioned: bool,
     /// `spec.ipam.pre-allocate`.
     pub pre_allocate: Option<u32>,

@@ -179,7 +179,8 @@ impl Agent {
         leases.map(|lease| lease.address).collect()
     }
 
-    /// Every block of the document is in one state of the allocator, and the allocator has no other ones.
+    /// Checks that each block of the document is in one state of the allocator, and that there are
+    /// no others.
     pub(super) fn check(&self) {
         let Some(seen) = self.seen.as_ref().filter(|_| self.is_in_force) else {
             return;

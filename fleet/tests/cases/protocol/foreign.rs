@@ -1,5 +1,5 @@
-//! An operator of another project. It works by objects that it read up to a minute ago, sees no claim that
-//! came and went between two reads, and knows nothing of versions.
+//! An operator of another project. It uses objects that it read up to a minute ago, sees no claim
+//! that came and went between two reads, and ignores versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,8 +16,8 @@ use super::play::Random;
 
 /// Its cache is read again within so many seconds.
 const CACHE: u64 = 60;
-/// A block that is claimed in no cache of this time goes back. That of a node goes only once its agent has
-/// claimed some: of an object that was made again, nothing says which blocks pods have.
+/// Time after which a block is released that no cached object claims. This applies only once the
+/// node's agent has claimed some: a recreated object does not show which blocks pods use.
 const DELAY: Duration = Duration::from_mins(3);
 
 /// A block of an object, by the object's uid.
@@ -189,7 +189,7 @@ fn unassign(bed: &mut Bed, name: &str, block: IpNet) -> bool {
         .is_ok()
 }
 
-/// Writes the status of an object as EC2 has it, and release-ips as this operator knows them: empty.
+/// Writes the status of an object from EC2, with an empty release-ips, as this operator does.
 fn publish(bed: &mut Bed, name: &str) {
     let Some(object) = bed.api.objects.get(name).cloned() else {
         return;

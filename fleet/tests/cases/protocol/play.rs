@@ -253,7 +253,8 @@ impl Play {
         self.no_leader_until = self.bed.now.after(away);
     }
 
-    /// An operator of another project works for a while. Neither begins before the other's Lease is over.
+    /// Lets an operator of another project lead for a while. Neither starts before the other's
+    /// Lease is over.
     fn hand_over(&mut self) {
         if !self.bed.is_led {
             return;
@@ -301,7 +302,8 @@ impl Play {
         }
     }
 
-    /// Each address that a pod has is on an ENI of its instance, and every block of a node is in one
+    /// Checks that each pod's address is on an ENI of its instance, and that each block of a node
+    /// is in one
     /// state.
     fn check(&self) {
         for agent in &self.agents {
