@@ -21,12 +21,14 @@ pub enum Lines {
     Forgotten,
 }
 
-/// An object without DWARF, of which bpf-linker makes BTF, which stays; and without source lines, if they
-/// are not wanted. The rest is a tenth of the object. Who parses it goes through every relocation there,
-/// and the kernel through the lines whenever it changes an instruction.
+/// An object without DWARF, and without source lines unless they are wanted. The BTF that
+/// bpf-linker makes of DWARF stays.
+///
+/// The result is a tenth of the object. A parser reads all relocations of DWARF, and the kernel
+/// scans the lines at each change of an instruction.
 ///
 /// # Errors
-/// When it is no ELF object, or has no BTF about instructions.
+/// If it is no ELF object, or has no BTF of instructions.
 pub fn strip(object: &[u8], lines: Lines) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("read the eBPF object")?;
     for section in &mut builder.sections {

@@ -1,5 +1,5 @@
-//! Single addresses (`ipam.mode: crd`): what the operator gives in `spec.ipam.pool`, and what the node
-//! writes into `status.ipam`: who has which, and what can go back.
+//! Single addresses (`ipam.mode: crd`): the operator lists them in `spec.ipam.pool`. The node
+//! writes their owners, and the answers to release requests, into `status.ipam`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

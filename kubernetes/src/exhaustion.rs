@@ -1,5 +1,5 @@
-//! The Node's condition that says that pools have no address left for new pods: an alert, a dashboard
-//! and `kubectl describe node` go by it. No scheduler and no eviction does.
+//! The Node's condition for pools without an address for new pods, for alerts, dashboards and
+//! `kubectl describe node`. It affects neither scheduling nor eviction.
 
 use std::time::Duration;
 
@@ -72,8 +72,8 @@ impl Exhaustion {
     }
 }
 
-/// The strategic merge patch of a Node's status that makes its condition right. A Node without it needs
-/// none while all pools have addresses. `now` is a time as RFC 3339 has it.
+/// The strategic merge patch of a Node's status that corrects its condition. A Node without the
+/// condition needs none while all pools have addresses. `now` is a time in RFC 3339 format.
 #[must_use]
 pub fn patch(node: &Value, exhausted: &[String], now: &str) -> Option<Value> {
     let conditions = node["status"]["conditions"].as_array();

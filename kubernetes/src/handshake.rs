@@ -1,14 +1,14 @@
-//! The handshake of node and operator on addresses that go back, where the node has single
-//! addresses (`ipam.mode: crd`): by `status.ipam.release-ips` of its `CiliumNode`.
+//! The handshake of node and operator on the release of single addresses (`ipam.mode: crd`), by
+//! `status.ipam.release-ips` of the node's `CiliumNode`.
 //!
 //! ```text
 //!  operator: marked-for-release ──> node: ready-for-release ──> operator: released, out of the pool
 //!                              └──> node: do-not-release              └──> node: the entry goes
 //! ```
 //!
-//! An address is kept from pods *before* the document says that it can go, and until the operator has
-//! taken it out of the pool or the entry back. So it cannot be both given and released, whatever is lost
-//! or comes late.
+//! An address is withheld from pods *before* the document has the agreement, and until the operator
+//! has removed the address from the pool, or the entry. So it cannot be both allocated and
+//! released, whichever write is lost or late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
-//! Another operator that gives ENIs or blocks to nodes of the same cluster. Two of them would take each
-//! other's addresses, or give one block to two nodes.
+//! Detection of another operator that assigns ENIs or blocks to nodes of the same cluster. Two
+//! operators would take each other's addresses, or assign one block to two nodes.
 //!
-//! Objects of `kube-system` show it. Its pods do not: one that is being replaced is none for a moment,
-//! and works again in the next.
+//! It is detected by objects of `kube-system`, not by its pods: while a pod is being replaced there
+//! is none for a moment.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,8 @@ pub const VPC_CNI: &str = "aws-node";
 /// (`defaultLeaderElectionConfig` in `operator/cmd/leader_election.go`).
 pub const CILIUM_DURATION: Duration = Duration::from_secs(15);
 
-/// The values of Cilium's option `ipam` with which its operator makes ENIs, or grants blocks of pools.
+/// The values of Cilium's option `ipam` with which its operator creates ENIs, or grants blocks of
+/// pools.
 const MODES: [&str; 2] = ["eni", "multi-pool"];
 /// The binary whose option `ipam` is `eni` by default (`operator/cmd/flags.go`).
 const AWS_BINARY: &str = "cilium-operator-aws";
@@ -92,8 +93,8 @@ pub fn holder(signs: Signs<'_>, now: Duration) -> Option<Holder> {
     })
 }
 
-/// The place that sets Cilium's option `ipam` to one of these modes. As for Cilium itself, an argument
-/// goes before the environment, that before the `ConfigMap`, and that before the binary's default.
+/// The place that sets Cilium's option `ipam` to one of these modes. As in Cilium itself, the order
+/// of precedence is: argument, environment, `ConfigMap`, default of the binary.
 fn option(signs: Signs<'_>) -> Option<String> {
     let containers = &signs.deployment.unwrap_or(&Value::Null)["spec"]["template"]["spec"];
     let containers = containers["containers"].as_array();

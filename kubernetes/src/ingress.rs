@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-/// The merge patch that has these addresses stand there, and no others; `None` where they do already. It
-/// is good only for the object that it was computed from.
+/// The merge patch that sets exactly these addresses; `None` if there is no change. It is valid
+/// only for the object that it was computed from.
 #[must_use]
 pub fn patch(object: &Value, addresses: &BTreeSet<IpAddr>) -> Option<Value> {
     let there = object

@@ -28,8 +28,8 @@ pub struct Record {
     pub duration: Duration,
     /// `spec.leaseTransitions`.
     pub transitions: u32,
-    /// `spec.renewTime`. It shows that the holder lives. Its clock may be wrong, so that the time is
-    /// only compared with itself.
+    /// `spec.renewTime`, which shows that the holder is alive. The holder's clock may be wrong, so
+    /// the time is only compared with its earlier values.
     pub renewed: String,
 }
 
@@ -90,8 +90,8 @@ impl Sighting {
         self.lease.as_ref()?.record.holder.as_deref()
     }
 
-    /// The moment from which the holder counts as gone, where it is to have at least `duration`. Where
-    /// there is no Lease there is no holder, but one whose Lease was deleted may not know it yet.
+    /// The moment from which the holder counts as gone, after at least `duration`. Without a Lease
+    /// there is no holder, but a holder whose Lease was deleted may not have noticed it yet.
     #[must_use]
     pub fn expiry(&self, duration: Duration) -> Duration {
         self.since

@@ -133,8 +133,8 @@ impl Outlook {
         (next != *there).then_some(next)
     }
 
-    /// The merge patch that writes the node's pools and the agent's mark; `None` where both stand there
-    /// already.
+    /// The merge patch that writes the node's pools and the agent's mark; `None` if there is no
+    /// change.
     #[must_use]
     pub fn patch(
         &self,

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 /// (`NodeNetworkUnavailable` in `k8s.io/api/core/v1/types.go`).
 const CONDITION: &str = "NetworkUnavailable";
 
-/// The merge patch that takes a taint from a Node; nothing where it has none of that key. It is good for
-/// this version of the object only.
+/// The merge patch that removes a taint from a Node; none if it has no taint of that key. It is
+/// valid only for this version of the object.
 #[must_use]
 pub fn without_taint(node: &Value, key: &str) -> Option<Value> {
     let taints = node["spec"]["taints"].as_array()?;
@@ -24,8 +24,8 @@ pub fn without_taint(node: &Value, key: &str) -> Option<Value> {
     }))
 }
 
-/// The strategic merge patch of a Node's status that says that its network works; nothing where the Node
-/// has no such condition, or it says so already. `now` is a time as RFC 3339 has it.
+/// The strategic merge patch of a Node's status that reports its network as available. None if the
+/// Node has no such condition, or has it so already. `now` is a time in RFC 3339 format.
 #[must_use]
 pub fn network_available(node: &Value, now: &str) -> Option<Value> {
     let mut conditions = node["status"]["conditions"].as_array()?.iter();

@@ -1,5 +1,5 @@
-//! The `CiliumNode` that a node begins with, and what the agent keeps right in one that is there: only
-//! the fields that are the agent's. Everything else belongs to the operator, or to Cilium.
+//! The initial `CiliumNode` of a node, and the correction of an existing one. Only the agent's own
+//! fields are written. All others belong to the operator, or to Cilium.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub struct Instance {
     pub availability_zone: String,
 }
 
-/// The `CiliumNode` of a Node, where there is none. The Node object owns it, so that both go together.
+/// The new `CiliumNode` of a Node. The Node object owns it, so that both are deleted together.
 #[must_use]
 pub fn create(node: &Value, instance: Option<&Instance>, parameters: &Parameters) -> Value {
     let metadata = &node["metadata"];
@@ -47,8 +47,8 @@ pub fn create(node: &Value, instance: Option<&Instance>, parameters: &Parameters
     })
 }
 
-/// The merge patch that makes the agent's fields right in an object that is there; `None` where they
-/// are. It is good for this object only.
+/// The merge patch that corrects the agent's fields in an existing object; `None` if there is no
+/// change. It is valid only for this object.
 #[must_use]
 pub fn update(
     there: &Value,

@@ -23,8 +23,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads a policy. One whose selector cannot be read counts as one that selects every pod of its
-    /// namespace: to say too much is the lesser evil.
+    /// Reads a policy. One with an unreadable selector counts as selecting all pods of its
+    /// namespace, since a missed report is worse than one too many.
     #[must_use]
     pub fn read(object: &Value) -> Self {
         let text = |key: &str| {

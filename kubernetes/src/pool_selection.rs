@@ -1,5 +1,5 @@
-//! Which pool a pod is of, for each family: what its annotation says, else its namespace's, else the
-//! pool whose selectors select it, else the default pool.
+//! The pool of a pod, for each family, in this order: its annotation, its namespace's annotation,
+//! the pool whose selectors select it, the default pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -144,8 +144,8 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Reads the `CiliumPodIPPool` objects. What of one cannot be read stays as it was `last`; selectors
-    /// that never could be read select nothing.
+    /// Reads the `CiliumPodIPPool` objects. An unreadable part of one stays as it was `last`.
+    /// Selectors that were never readable select nothing.
     #[must_use]
     pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>, last: Option<&Self>) -> Self {
         let mut all = Self::default();

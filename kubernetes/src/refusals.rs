@@ -1,4 +1,5 @@
-//! Which refused entries an event is due about: each when it comes up, and then seldom while it lasts.
+//! Refused entries that are due for an event: each when it first appears, and then at a low rate
+//! while it lasts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

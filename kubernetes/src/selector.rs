@@ -134,7 +134,8 @@ impl TryFrom<Expression> for Requirement {
     }
 }
 
-/// Checks the key of a requirement. Of one that no label can have, most operators select everything.
+/// Checks the key of a requirement. With a key that no label can have, most operators would select
+/// all objects.
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let (prefix, name) = key.rsplit_once('/').unwrap_or(("a", key));
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

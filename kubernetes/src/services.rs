@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// The services that kube-proxy takes care of, as a label selector (`pkg/proxy/apis/well_known_labels.go`
+/// The services that kube-proxy handles, as a label selector (`pkg/proxy/apis/well_known_labels.go`
 /// and `cmd/kube-proxy/app/server.go` of Kubernetes).
 pub const SELECTOR: &str =
     "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
 
-/// The external and load balancer addresses of a Service: those that kube-proxy translates beside its
-/// cluster addresses. What is no unicast address is left out.
+/// The external and load balancer addresses of a Service, which kube-proxy translates in addition
+/// to its cluster addresses. Other than unicast addresses are left out.
 #[must_use]
 pub fn addresses(service: &Value) -> BTreeSet<IpAddr> {
     let spec = &service["spec"];

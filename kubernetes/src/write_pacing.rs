@@ -30,7 +30,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The shortest time between two writes when pods wait, and between a conflict and the next try.
+    /// The shortest time between two writes while pods wait, and between a conflict and the next
+    /// attempt.
     pub const URGENT: Duration = Duration::from_secs(1);
     /// The longest time between two tries while the server refuses.
     pub const SLOWEST: Duration = Duration::from_mins(1);

@@ -33,7 +33,7 @@ pub enum Verdict {
     Held(Holder),
 }
 
-/// Follows the signs of another operator. Ends with the last receiver. Must be called inside a tokio
+/// Watches for another operator. Ends with the last receiver. Must be called inside a tokio
 /// runtime.
 #[must_use]
 pub fn follow(client: Client) -> watch::Receiver<Verdict> {

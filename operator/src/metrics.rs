@@ -1,4 +1,5 @@
-//! Metrics, in Prometheus' open text format. They have no label by node: thousands of series would come of it.
+//! Metrics, in Prometheus' open text format. They have no label of nodes, which would cause
+//! thousands of series.
 
 use std::fmt::Error;
 

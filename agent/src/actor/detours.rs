@@ -65,8 +65,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// The pods whose open connections connection tracking calls INVALID, since their packets began to
-    /// take the stack, each with the remedy.
+    /// The pods whose open connections are INVALID for connection tracking since their packets
+    /// began to take the stack, each with the remedy.
     pub(crate) fn cut_off_pods(&self) -> Vec<(PodRef, String)> {
         let remedy = untracked::on_change_of_way();
         let facts = self.reconciler.kernel().facts();

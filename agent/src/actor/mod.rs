@@ -253,8 +253,8 @@ impl<K: Host> Actor<K> {
         reply.send(outlook).ok();
     }
 
-    /// Takes what the policy's files and the cluster's services say. A file that is not good leaves the
-    /// last good one in force.
+    /// Updates the policy from its files and the cluster's services. The last valid version of an
+    /// invalid file stays in force.
     fn take_policy(&mut self) {
         let used = self.addresses.pools_in_use();
         self.intent.policy = self.files.policy(&used);

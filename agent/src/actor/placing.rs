@@ -71,8 +71,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Takes the node again where the numbers of its ENIs may be other ones: devices have come or gone, or
-    /// a number is free that something carried.
+    /// Places the node's ENIs again if their numbers may change: devices were added or removed, or
+    /// a busy number has become free.
     pub(crate) fn renumber(&mut self) {
         let kernel = self.reconciler.kernel();
         let Some(facts) = kernel.facts() else { return };

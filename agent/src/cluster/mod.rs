@@ -233,10 +233,10 @@ impl Cluster {
     }
 }
 
-/// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.
+/// A client with a kubeconfig, or with the pod's service account. It does not connect yet.
 ///
 /// # Errors
-/// When the kubeconfig cannot be used, or the agent is in no pod.
+/// If the kubeconfig cannot be used, or if the agent is not in a pod.
 async fn connect(section: &KubernetesSection) -> Result<Connection> {
     let path = section.kubeconfig.as_ref().map(AbsolutePath::as_path);
     let access = if let Some(path) = path {

@@ -1,5 +1,5 @@
-//! `NetworkPolicy` objects that select pods of this node while these pass by the host's stack, where
-//! policy engines of netfilter are.
+//! `NetworkPolicy` objects that select pods of this node while the pods' packets bypass the host's
+//! stack, and thus netfilter's policy engines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -14,8 +14,8 @@ const NEIGHBOURS: [(&str, u32); 7] = [
     ("Istio", 0x0fff),
 ];
 
-/// Names those whose bits a mask has. Where one of them is on the node, each takes the other's marks
-/// for its own.
+/// Warnings about programs whose mark bits overlap with a mask. If one of them is on the node,
+/// each would misinterpret the other's marks.
 pub(crate) fn mark_neighbours(mask: MarkMask) -> Vec<String> {
     let mask = mask.layout().mask();
     let shared = NEIGHBOURS

@@ -132,7 +132,7 @@ fn pods<'a>(seen: &Seen<'a>, prefix: &str) -> Option<&'a str> {
     theirs.map(|link| link.name.as_str()).min()
 }
 
-/// Lists Cilium's programs on devices that are no pod's of ours. Those on its own devices see nothing
+/// Lists Cilium's programs on devices other than our pods'. Those on its own devices get no packets
 /// once it is gone.
 async fn programs(netlink: &mut Netlink, links: &[Link]) -> Result<Vec<BpfProgram>> {
     let devices = links.iter().filter(|link| {

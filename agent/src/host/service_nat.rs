@@ -14,7 +14,8 @@ use loader::netfilter::service_nat::{Detector, Evidence, Renewal};
 /// The loss for pods where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
 
-/// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
+/// Maximum number of flow marks, equal to that of translated flows. The kernel always uses 16 bytes
+/// for each.
 const MOST_NOTES: u32 = 4_194_304;
 /// The time until the next try after the programs could not be loaded.
 const RETRY: Duration = Duration::from_secs(30);
@@ -187,8 +188,8 @@ impl ServiceNat {
     }
 }
 
-/// Room for notes, by how many entries conntrack may have: two for each, because notes live longer, and
-/// what a pod asks of a node port has two.
+/// Room for flow marks, from the maximum number of conntrack entries: two for each, because marks
+/// live longer, and a pod's flow to a node port has two.
 fn room(entries: Option<u32>) -> u32 {
     // 0 means no limit.
     let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);

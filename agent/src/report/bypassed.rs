@@ -44,8 +44,8 @@ impl<K: Host> Actor<K> {
         rules
     }
 
-    /// Filters at the ingress of ENIs that our programs keep pods' packets from. Those of pods' devices
-    /// miss none: such a pod's packets take the host's stack.
+    /// Filters at the ingress of ENIs that pods' packets bypass because of our programs. Those of
+    /// pods' devices are not bypassed: such a pod's packets take the host's stack.
     fn filters_passed(&self) -> Vec<String> {
         let kernel = self.reconciler.kernel();
         let programs = kernel.foreign_programs(&self.eni_devices());

@@ -106,8 +106,8 @@ async fn add_endpoint(State(context): State<Context>, body: Body) -> Result<Resp
     Ok(body::answer(StatusCode::OK, &attachment))
 }
 
-/// Refuses a namespace that is named by a process which the agent does not see: what it finds there, if
-/// anything, is another process's.
+/// Refuses a path to the namespace of a process that the agent does not see: for the agent the path
+/// is that of another process, if of any.
 fn check_is_no_process(netns: &FilePath) -> Result<(), ApiError> {
     let mut path = netns.to_owned();
     // As many links as the kernel follows (path_resolution(7)).

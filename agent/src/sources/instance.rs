@@ -1,8 +1,8 @@
-//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access instance
-//! metadata"): what this machine is to EC2.
+//! Client of the instance metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to
+//! access instance metadata"), for the identity of this instance.
 //!
-//! A token is put first and goes with every question. No proxy of the environment is asked: the service
-//! answers the instance alone.
+//! A token is requested first, and sent with each request. Proxies of the environment are not used,
+//! since the service answers only the instance.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

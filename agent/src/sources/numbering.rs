@@ -55,7 +55,7 @@ struct Record {
 }
 
 impl Numbering {
-    /// Reads what an earlier agent of this boot has left. What cannot be read is as good as nothing.
+    /// Reads the record of an earlier agent of this boot. An unreadable record counts as missing.
     pub(crate) fn open(state: &Path, boot: &str) -> Self {
         let path = state.join(NAME);
         let record = record::read::<Record>(&path).unwrap_or_else(|error| {

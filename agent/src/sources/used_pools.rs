@@ -1,5 +1,6 @@
-//! Documents of pools that were deleted while pods have addresses of them: the last ones stay in force,
-//! or else running pods would change their masquerade policy, and ENIs the pool that they are bound to.
+//! Documents of pools that were deleted while pods have addresses of them. The last documents stay
+//! in force. Otherwise running pods would change their masquerade policy, and ENIs their bound
+//! pool.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

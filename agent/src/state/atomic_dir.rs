@@ -40,11 +40,11 @@ pub(crate) struct Writing {
 }
 
 impl Folder {
-    /// Opens a folder, makes it when it is missing, and removes what was never finished. The names of
-    /// what is there.
+    /// Opens a folder, creates it if it is missing, and removes unfinished files. Returns the names
+    /// of the others.
     ///
     /// # Errors
-    /// When the folder cannot be made or read.
+    /// If the folder cannot be created or read.
     pub(crate) fn open(path: &Path) -> Result<(Self, Vec<String>)> {
         let made = fs::create_dir_all(path);
         match made {

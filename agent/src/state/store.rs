@@ -145,7 +145,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes last what was put, once for all records of a burst, and what could not be made so before.
+    /// Syncs the written records, once for a burst, with those of a failed earlier sync.
     pub(crate) fn sync(&mut self) {
         if mem::take(&mut self.is_due) || self.unsynced().is_some() {
             self.folder.sync();

@@ -1,10 +1,10 @@
-//! The plugin's recorded transcripts against the agent's own interface: its parser of requests, its
-//! types of answers, and what the plugin makes of these.
+//! The plugin's recorded transcripts against the agent's API: its parser of requests, its types of
+//! answers, and the plugin's reading of these.
 //!
-//! `cni/tests/process` replays the same files against a played agent, which answers what is recorded,
-//! and so shows what a plugin does with an older or a newer agent. Here is the other half: this agent
-//! understands what older plugins ask, a newer plugin's field is refused in the way that the plugin
-//! knows, and what is recorded of an agent of today is what it says.
+//! `cni/tests/process` replays the same files with a fake agent that gives the recorded answers.
+//! That shows the plugin's behaviour with an older or a newer agent. This is the other half: the
+//! agent understands requests of older plugins, refuses a newer plugin's field in the way that the
+//! plugin expects, and gives the recorded answers of an agent of this version.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -141,8 +141,8 @@ fn code(response: &Response) -> Option<&str> {
     response.body["error"]["code"].as_str()
 }
 
-/// Each recorded request is understood; each recorded answer of an agent of today is what this agent
-/// says.
+/// Each recorded request is understood, and this agent gives each recorded answer of an agent of
+/// its version.
 #[test]
 fn what_is_recorded_is_what_the_agent_understands_and_says() {
     let mut count = 0;

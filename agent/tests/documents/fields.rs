@@ -53,7 +53,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Sets the field and expects the value, or of which type it is, in the message, and the rest to hold.
+/// Sets the field, and expects the value or its type in the message, and the rest of the document
+/// to be valid.
 fn check(mut document: Value, pointer: &str, value: Value, allowed: &str) -> Node {
     let shown = shown(&value);
     set(&mut document, pointer, value);

@@ -26,8 +26,8 @@ pub enum Compat {
     Never,
 }
 
-/// The shortest IPv4 prefix that the flat pool lists, which has an entry for each address. Of IPv6 it
-/// lists single addresses alone: a prefix has too many.
+/// The shortest IPv4 prefix that the flat pool lists, with an entry for each address. For IPv6 it
+/// lists only single addresses, since a prefix has too many.
 const LISTED_V4: u8 = 24;
 
 /// The fields of `spec.ipam` that say which addresses the node has, as they should be; fields that
@@ -93,8 +93,8 @@ fn addresses(block: IpNet) -> Vec<IpAddr> {
     }
 }
 
-/// The list of allocated pools with the default pool's entry as it should be. Other fields of the entry,
-/// and other pools, stay.
+/// The list of allocated pools with the corrected entry of the default pool. Other fields of the
+/// entry, and other pools, stay.
 fn allocated(there: &Value, blocks: &BTreeSet<IpNet>) -> Vec<Value> {
     let cidrs: Vec<_> = blocks.iter().map(ToString::to_string).collect();
     let mut all = there.as_array().cloned().unwrap_or_default();

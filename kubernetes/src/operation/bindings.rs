@@ -19,8 +19,8 @@ pub struct PoolBinding {
 /// Bindings of pools by name.
 pub type PoolBindings = BTreeMap<String, PoolBinding>;
 
-/// Reads all pools. Annotations that cannot be read leave a pool's last binding in force; a pool without
-/// one is bound to nothing then.
+/// Reads all pools. Unreadable annotations leave a pool's last binding in force. Without a last one
+/// the pool is unbound.
 #[must_use]
 pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>, last: &PoolBindings) -> PoolBindings {
     let named = objects.into_iter().filter_map(|object| {

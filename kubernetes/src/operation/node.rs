@@ -52,7 +52,7 @@ pub struct NodeDocument {
     pub published: BTreeSet<String>,
     /// Fields that cannot be used, while the rest of the document holds.
     pub problems: Vec<Problem>,
-    /// Rules that cannot be read. Until they can, nothing is changed for the node: an ENI in a wrong
+    /// Unreadable rules. While there are any, nothing is changed for the node: an ENI in a wrong
     /// subnet or security group does more harm than a late one.
     pub unreadable_rules: Vec<Problem>,
 }

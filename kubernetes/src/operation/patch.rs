@@ -1,8 +1,8 @@
-//! Merge patches of a `CiliumNode` (RFC 7386). Each holds for one version of the object alone, leaves
-//! foreign fields as they are, and is not made where nothing would change.
+//! Merge patches of a `CiliumNode` (RFC 7386). Each is valid for one version of the object alone
+//! and leaves foreign fields unchanged. There is none without a change.
 //!
-//! The status is written before the spec: an agent that finds an address in its spec has to find
-//! the ENI of it.
+//! The status is written before the spec, since an agent with an address in its spec needs the
+//! address's ENI.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -115,8 +115,8 @@ fn reported(object: &Value, report: &str) -> Map<String, Value> {
     ipam
 }
 
-/// The patch of the spec that gives the node these blocks. `pre_allocate` is written where the object
-/// has none.
+/// The patch of the spec that assigns these blocks to the node. `pre_allocate` is written if the
+/// object has none.
 #[must_use]
 pub fn spec(
     object: &Value,

@@ -1,5 +1,5 @@
-//! Blocks of plain pools in `spec.ipam.pools.allocated`. The operator adds them, and the agent takes
-//! out those that it gives back.
+//! Blocks of plain pools in `spec.ipam.pools.allocated`. The operator adds them, and the agent
+//! removes those that it releases.
 
 use ipam::EdgeRules;
 use ipam::cluster::Blocks;
@@ -13,8 +13,8 @@ pub const EPOCH: &str = "ipam.towpath.dev/epoch";
 /// The pool that blocks of `spec.ipam.podCIDRs` become.
 pub const MIGRATED: &str = "default";
 
-/// The patch of the spec that gives the node these blocks beside those that it has. `edges` says which
-/// addresses of a pool's blocks can be given.
+/// The patch of the spec that assigns these additional blocks to the node. `edges` are the rules
+/// for the first and last addresses of a pool's blocks.
 #[must_use]
 pub fn granted(
     object: &Value,
@@ -53,7 +53,7 @@ pub fn touch(epoch: &str) -> Value {
     json!({"metadata": {"annotations": {EPOCH: epoch}}})
 }
 
-/// The patch that turns the node's `podCIDRs` into blocks of the default pool; none where it has none.
+/// The patch that converts the node's `podCIDRs` to blocks of the default pool; none without any.
 #[must_use]
 pub fn migrated(object: &Value) -> Option<Value> {
     let ipam = &object["spec"]["ipam"];

@@ -13,7 +13,8 @@ use super::field::{Fields, Problem};
 
 /// The finalizer of plain pools: while nodes have blocks of it, a pool does not go.
 pub const FINALIZER: &str = "pool.towpath.dev/blocks";
-/// The annotation with the CIDRs of which nodes have blocks, sorted, with commas between. The admission
+/// The annotation with the CIDRs of which nodes have blocks, sorted and separated by commas. The
+/// admission
 /// policy `towpath-pool-in-use` keeps them in the spec.
 pub const IN_USE: &str = "pool.towpath.dev/cidrs-in-use";
 
@@ -31,7 +32,7 @@ pub struct PoolDocument {
     pub version: String,
     /// `apiVersion`, without the group: that of Cilium up to 1.20 where it is missing.
     pub api_version: String,
-    /// The pool as blocks come out of it; none if it is bound to ENIs, or if its annotations cannot be
+    /// The pool as a source of blocks; none if it is bound to ENIs, or if its annotations cannot be
     /// read.
     pub plain: Option<PoolSpec>,
     /// Fields that cannot be used, while the rest of the document holds.
@@ -84,9 +85,10 @@ impl PoolDocument {
         self.finalizers.iter().any(|it| it == FINALIZER)
     }
 
-    /// The merge patch by which the pool has the finalizer and names its CIDRs in use; none where it
-    /// does. A pool that is being deleted goes once no node has a block of it. One that is bound to ENIs
-    /// gets no finalizer. If it was a plain pool before, it loses its own after its last block.
+    /// The merge patch that adds the pool's finalizer and its CIDRs in use; none if there is no
+    /// change. A pool that is being deleted is removed once no node has a block of it. One that is
+    /// bound to ENIs gets no finalizer. If it was a plain pool before, its finalizer is removed
+    /// after its last block.
     #[must_use]
     pub fn marks(&self, in_use: &BTreeSet<IpNet>, is_used: bool) -> Option<Value> {
         let spec = self.plain.as_ref();

@@ -1,4 +1,5 @@
-//! The taint of nodes whose agent is not ready: no pod is scheduled to where it would get no network.
+//! The taint of nodes whose agent is not ready, so that no pod is scheduled where it would get no
+//! network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,10 +57,10 @@ impl Readiness {
         }
     }
 
-    /// Takes all nodes that are ours, and all pods of agents. A node without such a pod is not ready.
+    /// Updates our nodes and the agents' pods. A node without an agent's pod is not ready.
     ///
-    /// Where there is no such pod at all, nothing is concluded: the agents were not installed yet, or
-    /// are being removed, or their labels are others.
+    /// Without any such pod nothing is concluded: the agents are not installed yet, or are being
+    /// removed, or have other labels.
     pub fn see<'a>(
         &mut self,
         now: Duration,
@@ -83,8 +84,8 @@ impl Readiness {
         }
     }
 
-    /// The verdict on a node: `true` taints it, `false` takes the taint away, and `None` leaves it as it
-    /// is.
+    /// The verdict on a node: `true` adds the taint, `false` removes it, and `None` changes
+    /// nothing.
     #[must_use]
     pub fn verdict(&self, now: Duration, node: &str) -> Option<bool> {
         match self.nodes.get(node)? {
@@ -105,8 +106,9 @@ impl Readiness {
     }
 }
 
-/// The merge patch of a Node that adds or removes the taint; `None` where nothing changes. It holds for
-/// one version of the object, because a list is replaced as a whole: foreign taints stay.
+/// The merge patch of a Node that adds or removes the taint; `None` if there is no change. It is
+/// valid for one version of the object, because a list is replaced as a whole and foreign taints
+/// must stay.
 #[must_use]
 pub fn patch(node: &Value, is_tainted: bool) -> Option<Value> {
     let taints = node["spec"]["taints"].as_array();

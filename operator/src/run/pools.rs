@@ -22,11 +22,11 @@ use super::actor::Inbox;
 use super::follow::log_trouble;
 use crate::config::NewPool;
 
-/// Removals are held back so long: before the resource itself goes, the API server removes its objects.
+/// Delay of removals: before the resource itself is removed, the API server removes its objects.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Follows all pools. Where the resource goes, they stay in force: ENIs of bound pools must not serve
-/// the default one, and nodes keep blocks of plain pools.
+/// Watches all pools. If the resource is removed, they stay in force: ENIs of bound pools must not
+/// serve the default one, and nodes keep blocks of plain pools.
 pub(super) async fn follow(connection: Connection, inbox: Inbox) -> Result<()> {
     let versions = objects::pool_versions(&connection.client);
     let read = |all: Vec<Value>| Input::Pools(all);
@@ -48,8 +48,8 @@ fn cidrs(objects: &[Value]) -> BTreeSet<IpNet> {
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Hands the fleet all objects of a resource whenever they may have changed. An API server that does not
-/// serve the resource has none. If it served it before, its last objects stay.
+/// Passes all objects of a resource to the fleet whenever they may have changed. An API server that
+/// does not serve the resource has none. If it served the resource before, its last objects stay.
 async fn follow_all(
     (connection, versions): (&Connection, Vec<Api<DynamicObject>>),
     what: &'static str,

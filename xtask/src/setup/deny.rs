@@ -22,8 +22,8 @@ pub(crate) fn cargo_deny() -> Result<PathBuf> {
         ));
         cache.fill(VERSION, |work| {
             let mut install = process::cargo("install");
-            // Outside of the workspace: its settings are not for this build. A debug build checks as
-            // fast, and is there in a third of the time.
+            // The build runs outside of the workspace, whose settings do not apply to it. A debug
+            // build checks as fast, and takes a third of the time to build.
             install
                 .current_dir("/")
                 .args(["cargo-deny", "--version", VERSION, "--locked", "--debug"])

@@ -64,8 +64,8 @@ impl<K: Host> Actor<K> {
         collected
     }
 
-    /// Endpoints without a record that can be read, of whom a runtime does not know either. Which network one is of is
-    /// not known, so they go where no other is in use.
+    /// Collects endpoints without a readable record that the runtime does not list. Their network is
+    /// unknown, so they are removed only if no other network is in use.
     fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> Collected {
         let valid: BTreeSet<EndpointId> = valid.iter().map(EndpointId::of).collect();
         let endpoints = self.intent.endpoints.iter();

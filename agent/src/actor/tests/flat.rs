@@ -90,8 +90,8 @@ async fn what_goes_back_is_kept_from_pods_and_what_is_held_does_not() {
     give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
 }
 
-/// An address that the operator would like to have back is one of those that pods wait for, until the
-/// node has agreed.
+/// An address that the operator requests back stays available to waiting pods until the node has
+/// agreed.
 #[tokio::test]
 async fn what_pods_wait_for_does_not_go_back() {
     let mut machine = Machine::new();

@@ -1,5 +1,5 @@
-//! The agent's own addresses: allocated, used on the host, kept from pods, back after a restart, gone for
-//! good.
+//! The agent's own addresses: allocated, used on the host, withheld from pods, restored after a
+//! restart, and released.
 
 use std::net::IpAddr;
 

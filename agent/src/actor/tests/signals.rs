@@ -126,8 +126,8 @@ fn pod_ref(name: &str) -> PodRef {
     }
 }
 
-/// An agent that has read a document with blocks of a plain pool, four of whose addresses are to be kept
-/// in store.
+/// An agent that has read a document with blocks of a plain pool, of which it pre-allocates four
+/// addresses.
 async fn boot(machine: &mut Machine, blocks: &[&str]) -> Actor<ModelHost> {
     let config = "ipam: {cooldown: 1, pre-allocate: 'default=8,mars=4'}";
     machine.config = Config::parse(config).unwrap();
@@ -144,8 +144,8 @@ async fn boot(machine: &mut Machine, blocks: &[&str]) -> Actor<ModelHost> {
     actor
 }
 
-/// As many addresses cool down as were in use when the writer looked last: it finds nothing to write
-/// then, and has no reason of its own to look again.
+/// As many addresses cool down as were in use at the writer's last check. So it finds nothing to
+/// write, and has no reason of its own to check again.
 #[tokio::test]
 async fn the_writer_is_told_when_addresses_have_cooled_down() {
     let mut machine = Machine::new();

@@ -247,8 +247,8 @@ fn is_of_vpc(net: ipnet::IpNet) -> bool {
 const BOTH: &str = "ipam: {families: [ipv4, ipv6], pre-allocate: 'default=8'}";
 const V4_ONLY: &str = "ipam: {families: [ipv4]}";
 
-/// Of each size of blocks, pace of the writer and of kubelet: every pod is up with the attempt after
-/// its blocks have come, and no block is given twice.
+/// For each size of blocks and each pace of the writer and of kubelet, every pod is up with the
+/// first attempt after its blocks have come. No block is assigned twice.
 #[tokio::test]
 async fn pods_are_up_at_the_next_attempt_after_their_blocks_came() {
     let families: [&[Family]; 3] = [&[Family::V4], &[Family::V6], &Family::ALL];

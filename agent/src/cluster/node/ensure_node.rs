@@ -1,5 +1,5 @@
-//! Reading the node's `CiliumNode`, and making it, or making right what in it is ours, where that is
-//! ours to do.
+//! Reading the node's `CiliumNode`. It is created, or our fields in it are corrected, if that is
+//! the agent's task.
 
 use anyhow::{Context as _, Result};
 use apiserver::client::in_time;

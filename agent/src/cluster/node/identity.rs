@@ -1,4 +1,4 @@
-//! The instance that this is, by its metadata service: the document of another one is not this node's.
+//! Identity of this instance, from its metadata service, to detect a document of another instance.
 
 use std::time::Duration;
 

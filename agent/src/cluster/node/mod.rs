@@ -1,4 +1,5 @@
-//! The node's own `CiliumNode`: made where it is not, followed, and handed on like the document's file.
+//! The node's own `CiliumNode`: created if missing, watched, and passed on like the document's
+//! file.
 
 pub(in crate::cluster) mod cards;
 pub(in crate::cluster) mod ensure_node;

@@ -76,8 +76,8 @@ fn read(path: &Path) -> Option<Value> {
     serde_json::from_slice(&text).ok()
 }
 
-/// The plugins of a configuration. In place of one that delegates stand those that it delegates to; one
-/// without any, as Multus may be, takes the next file by itself.
+/// The plugins of a configuration. A delegating plugin is replaced by its delegates. One without
+/// any, as Multus may be, uses the next file by itself.
 fn plugins(configuration: &Value) -> Vec<&Value> {
     let listed = configuration.get("plugins").and_then(Value::as_array);
     let alone = std::slice::from_ref(configuration);

@@ -58,8 +58,8 @@ impl<P: Copy + Eq + Hash> Connections<P> {
         })
     }
 
-    /// Takes a slot for a peer's connection. Where none is free, another connection is evicted; where
-    /// all have work in hand, this waits.
+    /// Takes a slot for a peer's connection. If none is free, another connection is evicted. If all
+    /// have requests in work, this waits.
     pub(crate) async fn admit(self: &Arc<Self>, peer: P) -> Slot<P> {
         loop {
             let changed = self.changed.notified();

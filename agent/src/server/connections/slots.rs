@@ -83,7 +83,8 @@ impl<P: Copy + Eq + Hash> Slots<P> {
         Room::Taken { id, evicted }
     }
 
-    /// Evicts one connection at a time: the next is chosen once that one has ended, or has work in hand.
+    /// Evicts one connection at a time: the next is chosen once that one has ended, or has a
+    /// request in work.
     fn make_room(&mut self, now: Instant) -> Room {
         if self.held.values().any(|one| one.is_evicted) {
             return Room::AfterChange;
@@ -121,8 +122,8 @@ impl<P: Copy + Eq + Hash> Slots<P> {
         self.held.remove(&id);
     }
 
-    /// The connection to give way: of the peer that has most without work in hand, the oldest that still
-    /// asks, or else the oldest that is answered.
+    /// The connection to evict, of the peer with most connections without a request in work: the
+    /// oldest that is still sending its request, otherwise the oldest that is being answered.
     fn victim(&mut self) -> Option<&mut Held<P>> {
         let gives_way = |one: &Held<P>| one.phase != Phase::Handling && !one.is_evicted;
         // There are few peers, so that a list is faster than a map.

@@ -267,8 +267,8 @@ pub(super) fn enough_is_kept(run: &Run) {
     }
 }
 
-/// An address that was released a short time ago is given only where all free ones are like that, and
-/// the one that was released first goes first.
+/// Checks that a recently released address is allocated only if all free ones are recently
+/// released, and in the order of their releases.
 fn has_rested_longest<'a>(run: &Run, lease: &Lease, of_pool: impl Iterator<Item = &'a BlockView>) {
     let Some(own) = run.fresh.get(&lease.address) else {
         return;
@@ -281,7 +281,7 @@ fn has_rested_longest<'a>(run: &Run, lease: &Lease, of_pool: impl Iterator<Item 
     }
 }
 
-/// Of a block's free addresses those that were released a short time ago: until when they cooled down.
+/// Ends of the cooldowns of a block's free addresses that were released recently.
 fn fresh<'a>(run: &'a Run, block: &'a AnnouncedBlock) -> impl Iterator<Item = &'a u64> {
     let is_free = |address: &IpAddr| {
         let is_held = run.held.contains_key(address) || run.cooling.contains_key(address);
