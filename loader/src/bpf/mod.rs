@@ -1,9 +1,10 @@
-//! The eBPF side of the agent: loads the object, keeps its maps and attachments under a pin
-//! folder, and does the steps of a plan that concern them.
+//! The eBPF side of the agent: loads the object, keeps its maps and attachments under a pin folder,
+//! and applies the steps of a plan for them.
 //!
-//! Everything that must outlive the agent is pinned, and only the pins and the kernel say what is
-//! there. Maps and links that lose their pins while the agent runs are pinned again
-//! (`pins/upkeep.rs`). Links, filters and devices are those of the calling thread's network namespace.
+//! Everything that must outlive the agent is pinned. The state is read only from the pins and the
+//! kernel. Maps and links that lose their pins while the agent runs are pinned again
+//! (`pins/upkeep.rs`). Links, filters and devices are those of the calling thread's network
+//! namespace.
 
 mod attach;
 #[cfg(feature = "debug-log")]
@@ -216,11 +217,11 @@ impl Datapath {
         Ok(())
     }
 
-    /// Adds the map entries of these addresses, and what hangs at the hooks of endpoints on the devices
-    /// that were observed.
+    /// Adds the map entries of these addresses, and the attachments at endpoints' hooks of the
+    /// observed devices.
     ///
     /// # Errors
-    /// When the kernel does not let itself be read.
+    /// If the kernel's state cannot be read.
     pub fn observe_endpoints<'a>(
         &self,
         addresses: impl IntoIterator<Item = &'a IpAddr>,
@@ -240,12 +241,14 @@ impl Datapath {
         Ok(())
     }
 
-    /// Pins again what of ours lost its pin: the maps, with the folders and the file system that hold
-    /// them; whether there was anything. A link gets its pin back where its program is attached
-    /// ([`Self::apply`]). Until then it runs, because the agent holds it.
+    /// Pins maps again that lost their pins, with their folders and file system; true if there were
+    /// any.
+    ///
+    /// A link gets its pin back when its program is attached ([`Self::apply`]). Until then it runs,
+    /// because the agent holds it.
     ///
     /// # Errors
-    /// When something cannot be pinned. It lives as long as the agent then.
+    /// If a map cannot be pinned. It then lives as long as the agent.
     pub fn keep_pins(&mut self) -> Result<bool> {
         self.attachments.forget_severed();
         // The stamps are read before the pins, so the next check sees a change in between.

@@ -11,8 +11,8 @@ use ipam::Family;
 
 use crate::intent::masquerade::{NO_SLICES, PortList, cover};
 
-/// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
-/// come to hold.
+/// Room for flow marks of the host's stack while none are kept. The kernel allocates memory for the
+/// whole capacity of a map.
 pub const LEAST_NOTES: u32 = 1024;
 
 /// Which way pod traffic takes.
@@ -106,7 +106,7 @@ impl DatapathSettings {
         }
     }
 
-    /// Entries of each CPU's flow cache, which has nothing to do where all pod traffic takes the stack.
+    /// Entries of each CPU's flow cache, which is unused if all pod traffic takes the stack.
     fn cache(&self) -> u32 {
         match self.path {
             DatapathMode::Stack => 0,

@@ -73,12 +73,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Makes the kernel forward packets that a device receives: service NAT and the stack's path
-    /// need it.
+    /// Makes the kernel forward packets that a device receives, for service NAT and the stack's
+    /// path.
     ///
-    /// Where the host does not forward at all, turning that on turns it on for each device, and only
-    /// what is off after that is another's doing. IPv6 has one switch for all devices; each
-    /// device's own is about router advertisements.
+    /// If the host does not forward at all, enabling that enables it for each device. A device that
+    /// has it off after that was changed by a foreign program. IPv6 has one switch for all devices;
+    /// that of each device is about router advertisements.
     pub(super) fn forwards(&mut self, scope: Scope, ifindex: u32) {
         let whole = Sysctl {
             family: Family::V4,

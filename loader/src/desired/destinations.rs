@@ -203,8 +203,8 @@ fn classes(known: &[Known]) -> BTreeMap<IpNet, DestinationClass> {
         let class = own.entry(one.net).or_default();
         *class = class.union(one.class);
     }
-    // The trie holds IPv4 as v4-mapped IPv6, so a prefix of IPv6 that is wide enough would match IPv4
-    // too. What IPv4 has of its own keeps it off.
+    // The trie has IPv4 as v4-mapped IPv6, so a wide prefix of IPv6 would match IPv4, too. IPv4's
+    // own default prefix prevents that.
     if own.keys().any(|net| net.contains(&IpAddr::V6(MAPPED))) {
         own.entry(Ipv4Net::default().into()).or_default();
     }

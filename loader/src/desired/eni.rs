@@ -167,8 +167,8 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
         builder.put(scope, Object::Address(Address { ifindex, net }));
         add_own_address(builder, eni, net);
     }
-    // The host's own IPv6 address there is not ours to put on, but pods' flows have it, and what the
-    // node says about them (RFC 4443 section 2.2) has to leave by the ENI that has it too.
+    // We do not add the host's own IPv6 address there. But pods' flows use it, and ICMPv6 errors of
+    // the node about them (RFC 4443 section 2.2) have to leave by the ENI that has it, too.
     if let Some(address) = exits.address(eni.number, Family::V6) {
         add_own_address(builder, eni, IpNet::from(address));
     }

@@ -1,6 +1,6 @@
-//! The networks that the host's own routes lead to, past every ENI and endpoint: a bridge, a tunnel, a
-//! VPN, or the host itself. Only the host's stack knows the way there, so what pods send there is handed
-//! to it.
+//! The networks that the host's own routes lead to, by no ENI or endpoint: a bridge, a tunnel, a
+//! VPN, or the host itself. Only the host's stack can route to them, so pods' packets to them are
+//! passed to it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ use crate::intent::Intent;
 use crate::kernel::{Link, LinkKind, Observed};
 use crate::observation::ownership::{endpoint_device, may_be_eni};
 
-/// The most networks that are handed to the stack: each costs an entry of the map of destinations, and
-/// a route in each ENI's table.
+/// Maximum number of networks whose packets are passed to the stack: each costs an entry of the map
+/// of destinations, and a route in each ENI's table.
 const MOST: usize = 1024;
 /// Multicast goes to the stack whatever the routes say.
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
@@ -70,8 +70,8 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
     HostNetworks { all, left_out }
 }
 
-/// The networks whose addresses the host answers for, though no device has them. Those of devices are
-/// known one by one, and what is loopback no pod may reach.
+/// The networks whose addresses the host answers for, though no device has them. Devices' addresses
+/// are known one by one, and pods must not reach loopback addresses.
 fn local(observed: &Observed) -> impl Iterator<Item = IpNet> {
     let on_devices = observed.addresses.iter();
     let on_devices: BTreeSet<IpAddr> = on_devices.map(|address| address.net.addr()).collect();

@@ -12,9 +12,9 @@ use crate::kernel::{Address, LinkKind, Object, Scope};
 use api::ids::EniNumber;
 use ipam::Family;
 
-/// Puts each on the loopback device, where listeners can bind to it and nothing takes it for a source of
-/// its own; what has it leaves by the ENI that owns it. The addresses whose ENI can be used, with its
-/// number.
+/// Adds each address to the loopback device, where listeners can bind to it and the kernel does not
+/// select it as a source. Packets from it leave by the ENI that owns it. Returns the addresses
+/// whose ENI is usable, with its number.
 pub(super) fn add(
     builder: &mut Builder<'_>,
     enis: &BTreeMap<EniNumber, ResolvedEni<'_>>,

@@ -402,8 +402,8 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     assert_eq!(entry_of(&intent), None);
 }
 
-/// The VPC's addresses are ENIs', of this node or another: also while an ENI's block is still listed
-/// that went, or a whole VPC by mistake.
+/// The VPC's addresses belong to ENIs of this node or another. That also holds while the removed
+/// block of an ENI is still listed, or a whole VPC by mistake.
 #[test]
 fn what_is_the_vpcs_is_no_plain_pools() {
     let mut intent = intent();

@@ -99,8 +99,8 @@ pub(super) fn exits(
     exits
 }
 
-/// Endpoints that share a destination's reserve: above Kubernetes' recommendation of 110 pods. It is no
-/// count of those that there are, so that an ENI's entry does not change with each of them.
+/// Number of endpoints that share a destination's reserve, above Kubernetes' recommendation of 110
+/// pods. It is constant, so that an ENI's entry does not change with each endpoint.
 const SHARERS: usize = 128;
 
 /// The share of each endpoint.

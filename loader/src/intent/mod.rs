@@ -53,8 +53,8 @@ pub struct Eni {
     /// The blocks that the VPC delivers to this ENI for pods: /32 and /128 addresses, /28 and /80
     /// prefixes; with `use-primary-address` the primary address too. Disjoint.
     pub blocks: BTreeSet<IpNet>,
-    /// Of the blocks, those that the document refuses by now and that running pods have: they are not
-    /// given again.
+    /// The blocks that the present document refuses and that running pods use. No further address
+    /// of them is allocated.
     #[serde(skip)]
     pub kept: BTreeSet<IpNet>,
     /// The reason why pods must not use this ENI (`first-interface-index`,
@@ -66,8 +66,8 @@ pub struct Eni {
     pub bound_to: Vec<String>,
     /// True if pods may have the primary address, so that the device does not get it.
     pub use_primary_address: bool,
-    /// Why this is an earlier form of the entry, if so: the present one cannot be used, or the ENI is
-    /// one for pods no more. What is set up stays, and no new pod gets an address.
+    /// Reason for which this is an earlier form of the entry, if so: the present one is unusable,
+    /// or the ENI is no longer for pods. Its objects stay, and no new pod gets an address.
     pub stale: Option<String>,
 }
 
@@ -127,9 +127,10 @@ pub struct Node {
     pub allocated: Vec<AllocatedPool>,
     /// Number of addresses of the default pool to keep in store, if the document has one.
     pub pre_allocate: Option<u32>,
-    /// The single addresses that the node has been given, where these count and not the ENIs' blocks.
+    /// The node's single addresses, if these count and not the ENIs' blocks.
     pub flat: Option<FlatPool>,
-    /// The operator takes blocks back by the object's version alone (`kubernetes::marks`).
+    /// True if the operator takes blocks back only for the object's current version
+    /// (`kubernetes::marks`).
     pub is_versioned: bool,
     /// State of the public address that the node should have.
     pub static_address: StaticAddress,
@@ -400,9 +401,9 @@ impl Intent {
         lease.pool.as_deref()
     }
 
-    /// The pool by whose masquerade policy an endpoint's address leaves: the one that gave it. Of the
-    /// default pool's addresses, what the document says counts more: it can call a part of an ENI's
-    /// blocks another pool's, whose policy then holds.
+    /// The pool whose masquerade policy applies to an endpoint's address: the one of its lease. For
+    /// the default pool's addresses the document takes precedence: it can assign a part of an ENI's
+    /// blocks to another pool, whose policy then applies.
     #[must_use]
     pub fn policy_of<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> &'a str {
         self.policy_by(self.given_by(endpoint, address), address)

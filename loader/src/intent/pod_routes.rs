@@ -1,9 +1,9 @@
-//! The routes that a pod gets, and the MTU of what it sends out of the VPC.
+//! The routes of a pod, and the MTU of its packets out of the VPC.
 //!
-//! Inside the VPC packets may be as large as the ENI takes; beyond it links take 1500 bytes (AWS,
-//! "Network maximum transmission unit (MTU) for your EC2 instance"). Where ICMP is filtered on the way,
-//! a pod never hears of that. An MTU on its default route cures both directions: TCP announces its
-//! segment size by the route, too.
+//! Inside the VPC packets may be as large as the ENI's MTU. Beyond it, links take 1500 bytes (AWS,
+//! "Network maximum transmission unit (MTU) for your EC2 instance"). If ICMP is filtered on the
+//! path, path MTU discovery fails. An MTU on the default route solves that in both directions: TCP
+//! also announces its segment size by the route.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use crate::intent::Intent;
 pub struct PodRoutes {
     /// MTU of what leaves the VPC, in bytes; `None` for that of the pod's interface.
     internet_mtu: Option<u32>,
-    /// Where packets may be as large as the pod's interface takes. Empty where there is no such MTU.
+    /// Destinations to which packets may have the full MTU of the pod's interface. Empty without a
+    /// lower MTU.
     full_size: BTreeSet<IpNet>,
 }
 

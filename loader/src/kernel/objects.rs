@@ -14,10 +14,10 @@ use ipnet::IpNet;
 pub struct Link {
     /// Its index.
     pub ifindex: u32,
-    /// Its name. A pod's device with a name for policy engines has the one of its endpoint id, which
-    /// is an alternative name of it, so that it is recognised whatever it is called.
+    /// Its name. For a pod's device with a name for policy engines this is the alternative name
+    /// from its endpoint id, by which the device is always recognised.
     pub name: String,
-    /// The name that the kernel has for it, where that is another one.
+    /// The kernel's name of the device, if it differs.
     pub alias: Option<String>,
     /// Its Ethernet address.
     pub mac: Option<MacAddr>,

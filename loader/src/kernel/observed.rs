@@ -35,8 +35,8 @@ pub struct Observed {
     pub addresses: BTreeSet<Address>,
     /// Every route of the tables that are ours; foreign shapes among them are left out.
     pub routes: BTreeSet<Route>,
-    /// Where routes of others lead: networks and devices. Only those that no more than the destination
-    /// of a packet chooses.
+    /// Networks and devices of foreign routes, only of those that depend on nothing but a packet's
+    /// destination.
     pub host_routes: BTreeSet<(IpNet, u32)>,
     /// The networks of the same routes whose addresses are all the host's. Each address of a device is
     /// one of them.
@@ -45,7 +45,8 @@ pub struct Observed {
     pub rules: BTreeSet<Rule>,
     /// Every permanent neighbour entry.
     pub neighbours: BTreeSet<Neighbour>,
-    /// Every neighbour with an Ethernet address, by device and address: what it is found by, and permanent ones.
+    /// Every neighbour with an Ethernet address, by device and address: resolved ones and permanent
+    /// ones.
     pub resolved: BTreeMap<(u32, IpAddr), Resolved>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,

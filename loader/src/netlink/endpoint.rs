@@ -37,9 +37,9 @@ use crate::observation::ownership::{finished_device, intact_device};
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;
 
-/// Makes an endpoint's devices and everything inside its namespace. What an earlier attempt left
-/// is removed first; when anything fails, all of it goes again. A finished device that lacks nothing
-/// but its MAC gets that back: the pod keeps its interface.
+/// Creates an endpoint's devices and everything inside its namespace. Leftovers of an earlier
+/// attempt are removed first. If a step fails, all of it is removed. A finished device that lacks
+/// only its MAC gets that back, so the pod keeps its interface.
 pub(super) async fn create(
     host: &mut Socket,
     endpoint: &Endpoint,

@@ -1,4 +1,4 @@
-//! The kernel's notifications, reduced to "something that concerns us changed", and how much it does.
+//! The kernel's notifications, reduced to relevant changes and their scope.
 //!
 //! The socket is read directly: `netlink-packet-route` does not know every message that we wait
 //! for (`RTM_NEWNETCONF`), and what cannot be decoded is taken for a change.
@@ -151,8 +151,8 @@ async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> Option<Chang
     }
 }
 
-/// The news in what was received, if any. That notifications were lost is news: the socket works on,
-/// and the kernel says so once (`sock_error` clears it), whichever call it meets.
+/// The change in a received message, if any. Lost notifications are a change: the socket goes on
+/// working, and the kernel reports the loss once, in any call (`sock_error` clears it).
 fn news(received: io::Result<Vec<u8>>, watched: &Watched) -> io::Result<Option<Change>> {
     match received {
         // All messages are read, since one may report a stale gateway.

@@ -63,7 +63,8 @@ impl NetNs {
         identify(&self.file)
     }
 
-    /// Does something inside the namespace. What is done there does not wait: the thread is one of the
+    /// Runs a function inside the namespace. The function must not block, since the thread belongs
+    /// to the
     /// runtime.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
         let inside = Inside::enter(&self.file).with_context(|| {
@@ -78,8 +79,8 @@ impl NetNs {
     }
 }
 
-/// The calling thread in another network namespace, for as long as this lives. To start a thread for
-/// each visit costs more than most visits: it has to be woken on another CPU, and to wake its caller.
+/// Guard that moves the calling thread to another network namespace. A new thread for each visit
+/// would cost more than most visits: it has to be woken on another CPU, and to wake its caller.
 struct Inside {
     own: File,
 }

@@ -285,8 +285,8 @@ fn eni_address(
         .find(|number| is_device_of(address.ifindex, *number, observed, tables))
 }
 
-/// True for an address of the agent's own: on the loopback device alone, and known to the datapath as one
-/// that leaves by an ENI.
+/// True for one of the agent's own addresses: it is on the loopback device alone, and its datapath
+/// entry has an ENI.
 pub(crate) fn is_ingress(address: &Address, observed: &Observed) -> bool {
     let is_loopback = |address: &Address| {
         let device = observed.links.get(&address.ifindex);

@@ -43,8 +43,8 @@ impl<K: Kernel> Reconciler<K> {
             })
     }
 
-    /// Brings these endpoints to the intent; those that it has not are removed. `None` where a whole
-    /// pass has to come first.
+    /// Reconciles these endpoints with the intent, and removes those that are not in it. `None` if
+    /// a whole pass has to come first.
     pub async fn pass_endpoints(
         &mut self,
         intent: &Intent,

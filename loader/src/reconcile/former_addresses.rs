@@ -1,6 +1,6 @@
-//! Addresses that an ENI has had until now: answers to what was translated to one are on their way for
-//! a moment more. The datapath knows a flow by the number of its ENI, so as long as it knows the old
-//! address it translates them back.
+//! Addresses that an ENI had until now. Answers to packets that were translated to one can still
+//! arrive. The datapath finds a flow by the number of its ENI. So as long as it has the old
+//! address, it translates them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -187,7 +187,8 @@ impl<K: Kernel> Reconciler<K> {
                     Err(error) => return self.failed_pass(progress, READING, &error),
                 },
             };
-            // Also where nothing is to be done: what was announced before may never have come about.
+            // This is also needed without a step: the last announced state may never have been
+            // reached.
             if let Err(error) = self.kernel.announce(&plan.objects) {
                 return self.failed_pass(progress, "prepare a change", &error);
             }

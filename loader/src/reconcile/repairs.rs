@@ -53,8 +53,8 @@ impl Ledger {
         self.settled = objects.into_iter().collect();
     }
 
-    /// Notes what is there of scopes that are clean, after a pass that is not: what keeps failing in
-    /// one of them must not keep repairs in the others from being counted.
+    /// Records the objects of clean scopes after a pass that was not clean as a whole. A repeated
+    /// failure in one scope must not prevent the counting of repairs in the others.
     pub(super) fn settle_more(&mut self, objects: impl IntoIterator<Item = Object>) {
         self.settled.extend(objects);
     }

@@ -382,7 +382,8 @@ fn a_pod_whose_device_is_set_down_keeps_it() {
     assert_eq!(bench.pass().applied, 0);
 }
 
-/// Answers to an address that an ENI had are translated back for a moment; new flows have the new one.
+/// Answers to a former address of an ENI are translated back for a moment. New flows have the new
+/// address.
 #[test]
 fn an_old_translation_address_is_known_for_a_while() {
     let mut bench = Bench::settled();

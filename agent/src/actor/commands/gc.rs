@@ -64,8 +64,8 @@ impl<K: Host> Actor<K> {
         collected
     }
 
-    /// Collects endpoints without a readable record that the runtime does not list. Their network is
-    /// unknown, so they are removed only if no other network is in use.
+    /// Collects endpoints without a readable record that the runtime does not list. Their network
+    /// is unknown, so they are removed only if no other network is in use.
     fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> Collected {
         let valid: BTreeSet<EndpointId> = valid.iter().map(EndpointId::of).collect();
         let endpoints = self.intent.endpoints.iter();

@@ -151,8 +151,8 @@ impl TcSocket {
         Ok(all.filter(|one| one.place == Place::Ingress).collect())
     }
 
-    /// The kind of a device's clsact or ingress qdisc, if it has one. It takes no longer on a node with
-    /// many devices, as a dump does.
+    /// The kind of a device's clsact or ingress qdisc, if it has one. Unlike a dump, this takes no
+    /// longer on a node with many devices.
     pub(in crate::bpf) fn ingress_kind(&self, ifindex: u32) -> Result<Option<String>> {
         let mut message = with_device(ifindex)?;
         message.header.parent = TcHandle::CLSACT;

@@ -12,7 +12,8 @@ use datapath_common::abi::{CacheControl, map};
 use crate::bpf::flow_maps::nat::table;
 use crate::bpf::sys::table::Table;
 
-/// The next generation. A number that an earlier agent has left in the map comes back by chance only.
+/// The next generation. It starts so that a number of an earlier agent in the map recurs only by
+/// chance.
 static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     AtomicU32::new(now.map_or(0, |now| now.subsec_nanos()))

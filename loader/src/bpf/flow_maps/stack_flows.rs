@@ -1,4 +1,5 @@
-//! The map of notes of the host's stack, and the reaper that knows it: both are others once notes begin.
+//! The map of flow marks of the host's stack, and the reaper that uses it. Both are replaced when
+//! marks are switched on.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -190,8 +190,8 @@ impl Loaded {
     }
 }
 
-/// The programs in the order of what it takes to verify them, so that none of the long ones comes last, when the
-/// other CPUs have nothing more to do.
+/// The programs in the order of their verification times, longest first, so that no long one is
+/// left at the end, when the other CPUs are idle.
 const DEAREST_FIRST: [&str; 5] = [
     Program::FromEndpoint.name(),
     Program::ToNetwork.name(),
@@ -207,8 +207,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Hands every program to the kernel, one on each CPU at a time: it verifies each on the CPU of who asks,
-    /// and that is what loading takes its time for. An error carries the verifier's log.
+    /// Loads all programs into the kernel, one on each CPU at a time: the kernel verifies each on
+    /// the caller's CPU, which takes most of the time. An error has the verifier's log.
     pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
         let programs = ebpf.programs_mut();
         let mut programs: Vec<_> = programs.map(|(name, p)| (name.to_owned(), p)).collect();

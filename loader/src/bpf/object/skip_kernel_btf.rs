@@ -13,9 +13,9 @@ use nix::sys::prctl;
 /// A loader of eBPF objects.
 ///
 /// [`EbpfLoader::new`] reads the types of the whole kernel (`/sys/kernel/btf/vmlinux`), to relocate
-/// programs by them: 20 ms, and as many MiB at the peak. Ours have nothing to relocate, and aya has no way
-/// to say so. So a thread that can open no file makes the loader. Where the kernel has no such threads
-/// (`CONFIG_SECCOMP_FILTER`), the types are read.
+/// programs by them: 20 ms, and as many MiB at the peak. Ours need no relocation, and aya has no
+/// option for that. So the loader is created by a thread that cannot open files. Without such
+/// threads in the kernel (`CONFIG_SECCOMP_FILTER`) the types are read.
 #[must_use]
 pub fn loader() -> EbpfLoader<'static> {
     let made = thread::Builder::new()
@@ -71,7 +71,8 @@ fn open_nothing() -> io::Result<()> {
     }
 }
 
-/// An instruction; one that compares goes on with the next where it is equal, and else skips as many.
+/// An instruction. A comparison continues with the next one if equal, and otherwise skips `skips`
+/// of them.
 fn step(code: u32, skips: u8, k: u32) -> io::Result<sock_filter> {
     Ok(sock_filter {
         code: u16::try_from(code).map_err(io::Error::other)?,

@@ -36,8 +36,8 @@ pub fn prepare(root: &Path) -> Result<()> {
         .with_context(|| format!("cannot make datapath.pin-root {}", root.display()))
 }
 
-/// Where the BPF filesystem that holds a folder is mounted: the first of the folder's ancestors that
-/// is on it.
+/// Mount point of the BPF filesystem that contains a folder: the first of the folder's ancestors on
+/// it.
 pub(in crate::bpf) fn mount_point(root: &Path) -> PathBuf {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     let same = |path: &&Path| device(path).is_some() && device(path) == device(root);

@@ -2,10 +2,12 @@
 
 use datapath_common::abi::DestinationClass;
 
-/// Prefixes of IANA's special-purpose registries (RFC 6890) that are neither forwarded nor anybody's
-/// destination on a link. Link-local addresses and 100.64.0.0/10 are in use, and documentation's
-/// prefixes in laboratories. IPv4-mapped IPv6 addresses (`::ffff:0:0/96`) are malformed in a packet, and
-/// 255.255.255.255 is broadcast: the programs see both before they look here.
+/// Prefixes of IANA's special-purpose registries (RFC 6890) that are neither forwarded nor
+/// destinations on a link.
+///
+/// Link-local addresses and 100.64.0.0/10 are in use, and documentation's prefixes in laboratories.
+/// IPv4-mapped IPv6 addresses (`::ffff:0:0/96`) are malformed in a packet, and 255.255.255.255 is
+/// broadcast: the programs handle both before this look-up.
 pub(super) const PREFIXES: [(&str, &str); 9] = [
     ("0.0.0.0/8", "\"this network\" (RFC 791)"),
     ("127.0.0.0/8", "loopback (RFC 1122)"),

@@ -60,8 +60,8 @@ impl Pools {
         &self.refused
     }
 
-    /// These pools, and those of `before` beside them that are in use and have no document any more;
-    /// `None` where there is no such pool.
+    /// These pools with those of `before` that are in use and have no document any more; `None` if
+    /// there is no such pool.
     #[must_use]
     pub fn with_removed(&self, before: &Self, used: &BTreeSet<String>) -> Option<Self> {
         let removed = before.by_name.iter();

@@ -1,5 +1,5 @@
-//! Flowtables of nftables: what the host forwards of a flow in one goes past its rules, from the device
-//! that receives it on. What goes past the host's stack never gets into one.
+//! Flowtables of nftables: forwarded packets of a flow in one bypass the host's rules, from the
+//! receiving device on. Packets that bypass the host's stack never get into one.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
-//! Rules of netfilter that name pods or the metadata service, and that what goes past the host's stack
-//! never meets: a guard of metadata, a policy, a clamp of the MSS. Nothing is bypassed silently. And chains
-//! that drop what does take the stack, unless a rule accepts it.
+//! Netfilter rules that name pods or the metadata service, and that packets on the fast path
+//! bypass: a guard of metadata, a policy, a clamp of the MSS. All bypassed rules are reported. So
+//! are chains that drop packets of the stack, unless a rule accepts them.
 //!
-//! nftables says by its generation that a rule has changed. Reading is a thread's of its own: a table
+//! A change of rules changes nftables' generation. The rules are read by a separate thread: a table
 //! may have tens of thousands of rules, and the agent's task answers adds.
 
 mod flowtable;

@@ -174,7 +174,8 @@ impl Chain<'_> {
         )
     }
 
-    /// The chain, if it is at hooks of devices: what it does, it does to all that they receive or send.
+    /// The chain, if it is at hooks of devices: it applies to all packets that they receive or
+    /// send.
     fn on_devices(&self) -> Option<Rule> {
         let hooks = self
             .attributes

@@ -1,4 +1,4 @@
-//! The things that one rule of nftables names, iptables' own among them where iptables is the newer one.
+//! The names in one rule of nftables, which includes rules of the nftables-based iptables.
 
 use std::net::IpAddr;
 

@@ -1,13 +1,13 @@
-//! The kernel's connection tracking, asked over ctnetlink: which flows it follows, what it made of
-//! their addresses, and how long it keeps them. Entries that lead to a pod that is gone are removed.
+//! The kernel's connection tracking, by ctnetlink: its flows, their NAT and their timeouts. Entries
+//! that lead to a deleted pod are removed.
 //!
 //! Messages and attributes are those of netlink-packet-netfilter, which belongs to the same project
 //! as the other netlink crates here and shares their core. The socket is our own, as rtnetlink's is
 //! (`netlink::netfilter`). What else there is: `rustables` is for nftables alone and under the GPL,
 //! `conntrack` has no licence and holds a whole dump.
 //!
-//! Everything happens in the network namespace of the thread that calls, and waits for the kernel. The
-//! agent's task does so when notes begin to be kept alone; the sweeper has a thread of its own.
+//! All calls apply to the network namespace of the calling thread, and wait for the kernel. The
+//! agent's task calls only when flow marks are switched on. The sweeper has a thread of its own.
 
 mod entry;
 mod mark;

@@ -1,5 +1,6 @@
-//! The flows that are cut off where none of service NAT is noted (`services.nat: off`): connection tracking
-//! has changed their addresses, and their answers go past the host's stack, untranslated.
+//! The flows that are cut off if flows of service NAT are not marked (`services.nat: off`):
+//! connection tracking has changed their addresses, and their answers bypass the host's stack,
+//! untranslated.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -31,7 +31,8 @@ pub trait Notes: Send {
     fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()>;
 }
 
-/// Translated flows by the addresses of theirs that may be pods' whom the datapath does not know yet.
+/// Translated flows, by their addresses that may belong to pods which the datapath does not have
+/// yet.
 #[derive(Default)]
 pub struct Renewal {
     waiting: HashMap<IpAddr, Vec<Entry>>,

@@ -1,9 +1,10 @@
-//! Packets that the direct path hands to the host's stack out of the middle of a connection, and
-//! the host's error messages for them. Connection tracking has not seen the rest, and calls them
+//! Packets that the direct path passes to the host's stack in the middle of a connection, and the
+//! host's error messages for them. Connection tracking has not seen the rest of the connection, so
+//! they are
 //! INVALID. Many hosts have rules that drop INVALID packets, which would cut such connections off.
 //!
-//! A table of ours in nftables takes INVALID from these packets alone, right after connection tracking.
-//! It is there only where connection tracking is at work: its rules would switch it on.
+//! Our nftables table makes only these packets untracked, right after connection tracking. It
+//! exists only if connection tracking is in use, since its rules would enable it.
 
 mod rules;
 
@@ -148,7 +149,8 @@ pub(crate) fn open() -> anyhow::Result<Option<(Socket, u32)>> {
     Ok(generation.map(|generation| (socket, generation)))
 }
 
-/// The generation of nftables' rules, which each change makes another; none where there is no nftables.
+/// The generation of nftables' rules, which changes with each change of a rule; none without
+/// nftables.
 fn generation_of(socket: &mut Socket) -> anyhow::Result<Option<u32>> {
     let message = NfTablesMessage::GetGen(GenMessage {
         attributes: Vec::new(),

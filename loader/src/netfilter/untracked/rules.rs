@@ -25,8 +25,9 @@ use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProto
 /// The table's name.
 pub(super) const TABLE: &str = "towpath";
 
-/// Right after connection tracking (`NF_IP_PRI_CONNTRACK` in `include/uapi/linux/netfilter_ipv4.h`), which
-/// has then said what it makes of the packet, and before every filter.
+/// Priority right after connection tracking (`NF_IP_PRI_CONNTRACK` in
+/// `include/uapi/linux/netfilter_ipv4.h`), when the packet's state is known, and before all
+/// filters.
 const PRIORITY: u32 = (-200_i32 + 1).cast_unsigned();
 
 /// `NF_ACCEPT` in include/uapi/linux/netfilter.h.

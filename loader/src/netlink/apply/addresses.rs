@@ -16,9 +16,10 @@ use crate::kernel::Address;
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;
 
-/// Puts an address on a device, without a lifetime and, for IPv6, without duplicate address
-/// detection: the cloud gave it to this node, and waiting for the detection costs a second. One on the
-/// loopback device is for listeners: the kernel takes it for no connection that names no source.
+/// Adds an address to a device, without a lifetime and, for IPv6, without duplicate address
+/// detection: the cloud assigned it to this node, and the detection takes a second. An address on
+/// the loopback device is for listeners: the kernel does not select it as the source of a
+/// connection.
 pub(in crate::netlink) async fn add(socket: &mut Socket, address: &Address) -> anyhow::Result<()> {
     socket
         .change(

@@ -194,9 +194,8 @@ fn assert_kept(start: &Observed, kernel: &ModelKernel, intent: &Intent) {
 
 /// Objects that are there before and after are there all the time.
 ///
-/// But where two endpoints have one address, which no agent lets come about, the second may take it
-/// from the first, and with it what is known of an ENI that is lost: its number then ends as another
-/// one's.
+/// An exception are two endpoints with one address, which no agent permits. The second may take it
+/// from the first, and with it the number of a lost ENI, which another ENI then gets.
 fn assert_steady(before: &Observed, kernel: &ModelKernel, intent: &Intent) {
     let lasting = |state: &Observed| -> BTreeSet<Lasting> {
         let entries = state.maps.values().map(|entry| match entry {
