@@ -1,9 +1,8 @@
 //! Servers that are reached without a proxy, as `NO_PROXY` lists them.
 //!
 //! Forms are those of Go's `golang.org/x/net/http/httpproxy`, which kubectl and kubelet use:
-//! addresses,
-//! CIDRs, names with their subdomains, `.name` or `*.name` for subdomains alone, each with a port or
-//! without, and `*`. An entry of another form matches nothing.
+//! addresses, CIDRs, names with their subdomains, `.name` or `*.name` for subdomains alone, each
+//! with a port or without, and `*`. An entry of another form matches nothing.
 
 use std::net::IpAddr;
 

@@ -72,8 +72,8 @@ impl Sweep {
     }
 
     /// Updates from a complete listing of loose ENIs. ENIs of nodes for which `is_served` is true
-    /// are left to
-    /// those nodes. Returns the ENIs whose time of creation cannot be read; they are kept.
+    /// are left to those nodes. Returns the ENIs whose time of creation cannot be read; they are
+    /// kept.
     pub fn observe<'a>(
         &mut self,
         begun: Time,

@@ -190,8 +190,7 @@ pub const fn scale(bits: u32, limit: u32) -> u32 {
 }
 
 /// Evenly distributed bits of a pod and its port: a multiplication for the address, then the
-/// finaliser of
-/// `MurmurHash3`.
+/// finaliser of `MurmurHash3`.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is wanted")]
 #[must_use]

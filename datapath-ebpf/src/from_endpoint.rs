@@ -39,8 +39,7 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
 }
 
 /// The number of the outcome of an ARP packet from a pod. A function of its own, to save stack in
-/// its
-/// caller.
+/// its caller.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn arp_decided(skb: *mut __sk_buff) -> u32 {

@@ -254,8 +254,7 @@ impl Packet {
 }
 
 /// The first bytes of a packet, in the number requested from [`Packet::front`]. Must not be used
-/// after a
-/// helper that may move the packet: the verifier would refuse the program.
+/// after a helper that may move the packet: the verifier would refuse the program.
 ///
 /// Numbers in it may be at any even address. The compiler would load them byte by byte. The kernel,
 /// and machines with efficient unaligned access, load them at once (x86 and arm64:

@@ -201,8 +201,7 @@ impl<K: Host> Actor<K> {
     }
 
     /// Wakes the writer if the demand may have changed. That has to follow the change: an earlier
-    /// check would
-    /// find nothing, and the next one would be a minute later.
+    /// check would find nothing, and the next one would be a minute later.
     fn tell_writer(&mut self) {
         if !self.addresses.take_news() {
             return;

@@ -83,8 +83,7 @@ pub const DEFAULT_CACHE: u32 = 1024;
 const CACHE_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The words of two IPv6 addresses combined in one, as input of [`cache_hash`]; it differs for the
-/// other
-/// direction.
+/// other direction.
 #[inline(always)]
 #[must_use]
 pub const fn cache_digest([a, b, c, d]: &[u64; 4]) -> u64 {

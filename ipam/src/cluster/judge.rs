@@ -16,8 +16,7 @@ const WIDTH_V4: u8 = 24;
 pub(super) type Cidrs = BTreeMap<(String, Family), Vec<IpNet>>;
 
 /// Judges all CIDRs. One that is in force stays so while its pool has it. Among the others, those
-/// of the
-/// earlier pool come first.
+/// of the earlier pool come first.
 pub(super) fn judge(
     pools: &BTreeMap<String, PoolSpec>,
     reserved: &BTreeMap<IpNet, String>,

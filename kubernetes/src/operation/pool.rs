@@ -14,8 +14,7 @@ use super::field::{Fields, Problem};
 /// The finalizer of plain pools: while nodes have blocks of it, a pool does not go.
 pub const FINALIZER: &str = "pool.towpath.dev/blocks";
 /// The annotation with the CIDRs of which nodes have blocks, sorted and separated by commas. The
-/// admission
-/// policy `towpath-pool-in-use` keeps them in the spec.
+/// admission policy `towpath-pool-in-use` keeps them in the spec.
 pub const IN_USE: &str = "pool.towpath.dev/cidrs-in-use";
 
 /// The version of the resource that every Cilium from 1.13 on serves.

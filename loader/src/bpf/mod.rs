@@ -257,8 +257,7 @@ impl Datapath {
     }
 
     /// True if TCX hooks or pins have changed since the last observation, for which the kernel
-    /// sends no event.
-    /// Costs one system call for each hook and folder.
+    /// sends no event. Costs one system call for each hook and folder.
     #[must_use]
     pub fn has_moved(&self) -> bool {
         #[cfg(feature = "debug-log")]

@@ -231,8 +231,7 @@ impl TcxLink {
     }
 
     /// Detaches the program, even if another process holds the link. Removing the pin alone
-    /// detaches it later,
-    /// after an RCU grace period.
+    /// detaches it later, after an RCU grace period.
     pub(super) fn detach(&self) -> io::Result<()> {
         let mut attribute = LinkDetach {
             link: raw(self.0.as_fd()),

@@ -140,8 +140,7 @@ fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPoli
 }
 
 /// True if an address's packets take the host's stack. Without an observation of the device, the
-/// datapath's
-/// entry stays.
+/// datapath's entry stays.
 fn is_via_stack(builder: &Builder<'_>, address: IpAddr, ifindex: u32) -> bool {
     match builder.observed.via_stack.get(&ifindex) {
         Some(reason) => reason.is_some(),

@@ -202,8 +202,7 @@ fn news_of_route(route: &RouteMessage) -> Option<Change> {
 }
 
 /// True if an entry is permanent, or was so at the last observation, or has another MAC for a
-/// gateway, or
-/// none.
+/// gateway, or none.
 fn is_our_neighbour(
     entry: &NeighbourMessage,
     resolved: Option<Resolved>,

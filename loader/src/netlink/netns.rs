@@ -64,8 +64,7 @@ impl NetNs {
     }
 
     /// Runs a function inside the namespace. The function must not block, since the thread belongs
-    /// to the
-    /// runtime.
+    /// to the runtime.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
         let inside = Inside::enter(&self.file).with_context(|| {
             format!(

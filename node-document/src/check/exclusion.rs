@@ -27,8 +27,7 @@ pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option
 }
 
 /// The unreadable part of the rule, if it leaves open whether pods may use an ENI with these tags.
-/// An
-/// excluded ENI must not be used by mistake.
+/// An excluded ENI must not be used by mistake.
 pub(super) fn doubt(
     number: u32,
     tags: &BTreeMap<String, String>,

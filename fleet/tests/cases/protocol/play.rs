@@ -303,8 +303,7 @@ impl Play {
     }
 
     /// Checks that each pod's address is on an ENI of its instance, and that each block of a node
-    /// is in one
-    /// state.
+    /// is in one state.
     fn check(&self) {
         for agent in &self.agents {
             let instance = format!("i-{}", agent.name);

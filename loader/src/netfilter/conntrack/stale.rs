@@ -13,8 +13,7 @@ use super::entry::{self, ID};
 use super::{Conntrack, Entry, TcpState, Tuple, message};
 
 /// Maximum number of entries that one scan removes, so that a resolver's 100,000 queries take
-/// little
-/// memory.
+/// little memory.
 const MOST: usize = 16_384;
 
 /// Entries that were found and removed.

@@ -48,8 +48,7 @@ pub fn note<E>(
 
 /// The ENI by which a request reached a server, by its conntrack entry: that of the destination, or
 /// the primary for another address of the host. A client of a service's own address is on this
-/// node, or
-/// behind it.
+/// node, or behind it.
 fn asked_by<E>(
     entry: &Entry,
     find: impl Fn(IpAddr) -> Result<Option<AddressEntry>, E>,

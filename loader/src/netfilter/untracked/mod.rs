@@ -1,7 +1,7 @@
 //! Packets that the direct path passes to the host's stack in the middle of a connection, and the
 //! host's error messages for them. Connection tracking has not seen the rest of the connection, so
-//! they are
-//! INVALID. Many hosts have rules that drop INVALID packets, which would cut such connections off.
+//! they are INVALID. Many hosts have rules that drop INVALID packets, which would cut such
+//! connections off.
 //!
 //! Our nftables table makes only these packets untracked, right after connection tracking. It
 //! exists only if connection tracking is in use, since its rules would enable it.
