@@ -57,20 +57,20 @@ fn one(error: &(dyn Error + 'static)) -> String {
         return match watch {
             watcher::Error::InitialListFailed(_) => "list".to_owned(),
             watcher::Error::WatchStartFailed(_) => "begin to watch".to_owned(),
-            watcher::Error::WatchError(status) => format!("watch: {}", told(status)),
+            watcher::Error::WatchError(status) => format!("watch: {}", refusal(status)),
             watcher::Error::WatchFailed(_) => "watch".to_owned(),
             watcher::Error::NoResourceVersion => watch.to_string(),
         };
     }
     match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) => told(status),
+        Some(kube::Error::Api(status)) => refusal(status),
         Some(kube::Error::Service(cause)) => one(cause.as_ref()),
         Some(_) | None => error.to_string(),
     }
 }
 
 /// A refusal of the server.
-fn told(status: &kube::core::Status) -> String {
+fn refusal(status: &kube::core::Status) -> String {
     let code = status.code;
     let message = status.message.trim();
     if message.is_empty() {

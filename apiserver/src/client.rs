@@ -1,5 +1,12 @@
 //! The connection to the API server.
 
+pub(super) mod no_proxy;
+pub(super) mod proxy;
+pub(super) mod refused;
+pub(super) mod retry_after;
+pub mod traffic;
+pub(super) mod tunnel;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +19,15 @@ use tokio::time::timeout;
 use tower::BoxError;
 use tower::util::{AndThenLayer, MapErrLayer, MapRequestLayer, MapResponseLayer};
 
+use self::proxy::Proxy;
+use super::cause;
 use super::lists::{self, Lists};
-use super::proxy::{self, Proxy};
-use super::{cause, refused, retry_after, traffic, tunnel};
 
 /// The time that a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The time that a request may take that is no watch.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client, and how it follows resources.
 #[derive(Clone)]
@@ -52,12 +59,13 @@ impl Connection {
     }
 }
 
-/// Waits for the answer to a request, at most [`PATIENCE`]: a server may take one and never answer.
+/// Waits for the answer to a request, at most [`REPLY_TIMEOUT`]: a server may take one and never
+/// answer.
 ///
 /// # Errors
 /// Those of the request, and when it takes too long.
 pub async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    within(PATIENCE, request).await
+    within(REPLY_TIMEOUT, request).await
 }
 
 /// Waits for the answer to a request for a time.
@@ -140,7 +148,7 @@ impl Access {
         let builder = tunnel::builder(config, proxy);
         let builder = builder.context("the connection to the API server cannot be made")?;
         let builder = builder
-            .with_layer(&AndThenLayer::new(retry_after::told))
+            .with_layer(&AndThenLayer::new(retry_after::with_wait))
             .with_layer(&AndThenLayer::new(move |answer| {
                 refused::named(Arc::clone(&refusing), answer)
             }))

@@ -8,12 +8,12 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kubernetes::events::{Report, Reports, Subject};
+use kubernetes::report::events::{Report, Reports, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::client::PATIENCE;
+use super::client::REPLY_TIMEOUT;
 use super::{cause, objects};
 
 /// Number of occurrences that may wait to be counted; later ones are dropped.
@@ -149,7 +149,7 @@ impl Task {
             let made = api.create(&PostParams::default(), &object).await;
             made.map(drop)
         };
-        match timeout(PATIENCE, write).await {
+        match timeout(REPLY_TIMEOUT, write).await {
             Ok(Ok(())) => self.reports.written(&report),
             // An earlier try has made it after all.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {

@@ -231,21 +231,21 @@ mod tests {
     }
 
     /// The first reports, as names or trouble.
-    async fn told(resource: Resource, count: usize) -> Vec<String> {
-        let mut told = Vec::new();
+    async fn reports(resource: Resource, count: usize) -> Vec<String> {
+        let mut reports = Vec::new();
         let following = resource.follow(Value::clone, |new| {
-            told.push(match new {
+            reports.push(match new {
                 Ok(all) => {
                     let names: Vec<_> = all.keys().map(|(_, name)| name.as_str()).collect();
                     names.join(" ")
                 }
                 Err(trouble) => format!("{trouble:?}"),
             });
-            told.len() < count
+            reports.len() < count
         });
         let ended = tokio::time::timeout(Duration::from_secs(10), following).await;
-        assert!(ended.is_ok(), "{told:?}");
-        told
+        assert!(ended.is_ok(), "{reports:?}");
+        reports
     }
 
     fn absent() -> Answer {
@@ -256,10 +256,10 @@ mod tests {
     async fn a_resource_is_absent_when_the_server_has_none_of_its_versions() {
         let server = Played::new([absent(), absent()]);
         let versions = objects::service_cidrs(&server.client);
-        assert_eq!(told(resource(versions), 1).await, ["Absent"]);
+        assert_eq!(reports(resource(versions), 1).await, ["Absent"]);
         let path = |version| format!("/apis/networking.k8s.io/{version}/servicecidrs");
-        let asked = ["v1", "v1beta1"].map(|version| (path(version), true));
-        assert_eq!(server.asked(), asked, "it is not listed in vain");
+        let requests = ["v1", "v1beta1"].map(|version| (path(version), true));
+        assert_eq!(server.requests(), requests, "it is not listed in vain");
     }
 
     #[tokio::test]
@@ -267,8 +267,8 @@ mod tests {
         let came = Answer::Open(vec![added("a"), end()]);
         let server = Played::new([absent(), absent(), came]);
         let began = Instant::now();
-        let told = told(services(&server.client), 3).await;
-        assert_eq!(told, ["Absent", "Absent", "a"]);
+        let reports = reports(services(&server.client), 3).await;
+        assert_eq!(reports, ["Absent", "Absent", "a"]);
         let took = began.elapsed();
         assert!(took >= 2 * BRIEF && took < 10 * BRIEF, "{took:?}");
         assert!(
@@ -285,12 +285,16 @@ mod tests {
         // checked.
         for first in [Answer::Ended(both.clone()), Answer::Open(both.clone())] {
             let server = Played::new([first, absent()]);
-            let told = told(services(&server.client), 2).await;
-            assert_eq!(told, ["a b", "Absent"]);
+            let reports = reports(services(&server.client), 2).await;
+            assert_eq!(reports, ["a b", "Absent"]);
         }
         let server = Played::new([Answer::Open(both), Answer::list(&["b"])]);
-        let told = told(services(&server.client), 2).await;
-        assert_eq!(told, ["a b", "b"], "it is there: the object alone has gone");
+        let reports = reports(services(&server.client), 2).await;
+        assert_eq!(
+            reports,
+            ["a b", "b"],
+            "it is there: the object alone has gone"
+        );
     }
 
     #[tokio::test]
@@ -299,16 +303,16 @@ mod tests {
         let back = added("a");
         let server = Played::new([
             Answer::Open(vec![added("a"), end(), gone.clone(), back]),
-            Answer::refusal(500, "no list is asked for"),
+            Answer::refusal(500, "no list is expected"),
         ]);
-        assert_eq!(told(services(&server.client), 2).await, ["a", "a"]);
+        assert_eq!(reports(services(&server.client), 2).await, ["a", "a"]);
         let server = Played::new([
             Answer::Ended(vec![added("a"), added("b"), end(), gone]),
             Answer::refusal(500, "away"),
             Answer::Open(vec![added("b"), end()]),
         ]);
-        let told = told(services(&server.client), 3).await;
-        assert_eq!([&told[0], &told[2]], ["a b", "b"]);
-        assert!(told[1].starts_with("Failed("), "{told:?}");
+        let reports = reports(services(&server.client), 3).await;
+        assert_eq!([&reports[0], &reports[2]], ["a b", "b"]);
+        assert!(reports[1].starts_with("Failed("), "{reports:?}");
     }
 }

@@ -7,7 +7,7 @@
 //! * [`retry`]: when to ask again.
 //! * [`cause`]: errors as people read them.
 //! * [`events`]: Events about objects of the cluster.
-//! * [`traffic`]: counts of requests.
+//! * [`client::traffic`]: counts of requests.
 //! * [`mod@write`]: failed writes, by what is known of their outcome.
 
 pub mod cause;
@@ -16,12 +16,6 @@ pub mod events;
 pub mod follow;
 pub mod lease;
 pub mod lists;
-mod no_proxy;
 pub mod objects;
-mod proxy;
-mod refused;
 pub mod retry;
-mod retry_after;
-pub mod traffic;
-mod tunnel;
 pub mod write;

@@ -134,7 +134,7 @@ where
         loop {
             let Ok(event) = self.in_time().await else {
                 let bound = self.lists.bound;
-                let why = format!("it does not say within {bound:?} that all objects have come");
+                let why = format!("no end of the list within {bound:?}");
                 self.lists.give_up(&why);
                 self.begin(false);
                 continue;

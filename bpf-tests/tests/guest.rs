@@ -14,13 +14,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bpf_tests::fabric::agent::START;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::{Echo, Session, of_protocol, send_ip};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Netns, POD_INTERFACE, Place, Pod, Spec, counters};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::agent::START;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::traffic::{Echo, Session, of_protocol, send_ip};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Netns, POD_INTERFACE, Place, Pod, Spec, counters};
 
 /// IANA, "Protocol Numbers".
 const SCTP: u8 = 132;
@@ -28,10 +28,10 @@ const SCTP: u8 = 132;
 const KEPT: u16 = 50_132;
 /// A port outside of it.
 const LOW: u16 = 20_132;
-/// Data that takes many packets each way.
+/// Data that takes many packets in each direction.
 const BULK: usize = 100_000;
 /// The time that an emulated machine may take for a packet.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A node with a world, and a pod on each of its ENIs. No device of pods and the server offloads
 /// checksums: senders calculate them, receivers verify them.
@@ -104,7 +104,7 @@ fn passes(fabric: &Fabric, from: Place, eni: u8, server: &Echo) {
     // A wrong checksum must be detected, or the test proves nothing.
     let packet = damaged(from.address, server.address());
     send_ip(from, to.address, [&packet]).unwrap();
-    eventually(PATIENCE, "the server counts a wrong checksum", || {
+    eventually(DEADLINE, "the server counts a wrong checksum", || {
         check(wrong() == [before[0], before[1] + 1], || {
             format!("{before:?}, then {:?}", wrong())
         })

@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::{DIRECT, Host};
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Client, Fabric, Place, Pod, Spec, source_check};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::{DIRECT, Host};
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Client, Fabric, Place, Pod, Spec, source_check};
 
 /// MTU of every link to the world, as the Internet has it.
 const MTU: u32 = 1500;
@@ -128,24 +128,24 @@ fn what_leaves_the_vpc_is_translated_and_what_comes_from_outside_keeps_its_addre
     fabric.finish().unwrap();
 }
 
-/// A server answers what is asked by TCP and UDP, in pieces too, and sees one of these addresses.
+/// A server answers requests by TCP and UDP, in fragments too, and sees one of these addresses.
 #[track_caller]
 fn is_served(
     fabric: &Fabric,
     [from, server]: [Place<'_>; 2],
-    asked: SocketAddr,
+    frontend: SocketAddr,
     client: Client,
     expected: &[IpAddr],
 ) {
     let server = Echo::telling(server, 0).unwrap();
-    fabric.serve_as(asked, server.address(), client).unwrap();
-    let mut session = Session::open(from, 0, asked).unwrap();
+    fabric.serve_as(frontend, server.address(), client).unwrap();
+    let mut session = Session::open(from, 0, frontend).unwrap();
     session.exchange().unwrap();
-    let asker = Asker::open(from, 0, asked).unwrap();
+    let asker = Asker::open(from, 0, frontend).unwrap();
     let datagrams = [7, LARGE].map(|bytes| asker.ask(bytes).unwrap());
     for seen in [session.seen()].into_iter().chain(datagrams) {
         let is_expected = expected.contains(&seen.ip());
-        assert!(is_expected, "{asked}: {seen}, not of {expected:?}");
+        assert!(is_expected, "{frontend}: {seen}, not of {expected:?}");
     }
 }
 
@@ -186,7 +186,7 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
         };
         let node = [0, 1].map(|eni| fabric.translation_address(eni, family).unwrap());
         let world = fabric.world().unwrap().at(Site::Internet, family);
-        for (port, (ends, asked, client, seen)) in (30_080..).zip([
+        for (port, (ends, frontend, client, seen)) in (30_080..).zip([
             ([first, second], service, Client::Kept, &[first.address][..]),
             ([first, peer], service, Client::Kept, &[first.address]),
             ([second, world], service, Client::Kept, &node[1..]),
@@ -194,8 +194,8 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
             ([outside, first], node[1], Client::Masqueraded, &node),
             ([outside, peer], node[1], Client::Masqueraded, &node),
         ]) {
-            let asked = SocketAddr::new(asked, port);
-            is_served(&fabric, ends, asked, client, seen);
+            let frontend = SocketAddr::new(frontend, port);
+            is_served(&fabric, ends, frontend, client, seen);
         }
         for protocol in Protocol::ALL {
             exchange(protocol, first, second);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bpf_tests::cri::cost::{Verb, Way, measure};
+use testkit::cri::cost::{Provider, Verb, measure};
 
 #[test]
 fn every_way_of_a_pod_is_timed() {
@@ -10,10 +10,10 @@ fn every_way_of_a_pod_is_timed() {
     let all = measure(&[1, 3], samples).unwrap();
     assert_eq!(all.len(), 2);
     for costs in all {
-        for way in Way::ALL {
+        for provider in Provider::ALL {
             for verb in Verb::ALL {
-                let times = &costs[&(way, verb)];
-                println!("{way:?} {verb:?}: {times:?}");
+                let times = &costs[&(provider, verb)];
+                println!("{provider:?} {verb:?}: {times:?}");
                 assert_eq!(times.len(), samples);
                 assert!(times.iter().all(|time| *time > Duration::ZERO));
             }

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Sandbox, Setup};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::Protocol;
 use ipam::Family;
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, Sandbox, Setup};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::Protocol;
 
 use crate::census::{Census, exactly};
 use crate::scene::{BLUE, Reach, Scene};

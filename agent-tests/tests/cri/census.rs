@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::fabric::eventually::eventually;
-use bpf_tests::fabric::state::{State, difference};
 use serde_json::Value;
+use testkit::fabric::eventually::eventually;
+use testkit::fabric::state::{State, difference};
 
 use crate::scene::Scene;
 

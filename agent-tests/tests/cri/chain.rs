@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, PortMapping, Setup};
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::{Echo, Protocol, connect_from_port, tcp};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, PortMapping, Setup};
+use testkit::fabric::Place;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::traffic::{Echo, Protocol, connect_from_port, tcp};
 
 use crate::census::{Census, exactly};
 use crate::containers::Containers;
@@ -65,12 +65,12 @@ fn port_is_mapped(scene: &Scene, pod: &Reach) {
         let echo = Echo::telling(pod.at(family).unwrap(), PORTS.1).unwrap();
         let node = scene.fabric.node_at(family).unwrap().address;
         let peer = scene.fabric.peer(family);
-        let asked = SocketAddr::new(node, PORTS.0);
+        let target = SocketAddr::new(node, PORTS.0);
         eventually(CHANGE, "the port leads to the pod", || {
-            let mut stream = connect_from_port(peer, 0, asked)?;
+            let mut stream = connect_from_port(peer, 0, target)?;
             stream.write_all(b"x")?;
-            let mut told = [0; 1];
-            stream.read_exact(&mut told).context("an answer")
+            let mut answer = [0; 1];
+            stream.read_exact(&mut answer).context("an answer")
         })
         .unwrap();
         drop(echo);

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use bpf_tests::cri::Cnitool;
-use bpf_tests::fabric::traffic::Protocol;
 use serde_json::{Value, json};
+use testkit::cri::Cnitool;
+use testkit::fabric::traffic::Protocol;
 
 use crate::census::{Census, exactly};
 use crate::containers::Containers;
@@ -69,8 +69,8 @@ fn cnitool_adds_checks_and_deletes() {
         }
         call("del", &[]).unwrap();
 
-        let asked = json!({"ips": [format!("10.0.1.{host}/24")]}).to_string();
-        let given = add(&[("CAP_ARGS", &asked)]);
+        let requested = json!({"ips": [format!("10.0.1.{host}/24")]}).to_string();
+        let given = add(&[("CAP_ARGS", &requested)]);
         assert_eq!(
             addresses(&given).unwrap(),
             [IpAddr::from([10, 0, 1, host])],

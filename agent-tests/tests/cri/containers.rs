@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use anyhow::Result;
-use bpf_tests::fabric::Netns;
+use testkit::fabric::Netns;
 
 use crate::driver::Attachment;
 use crate::scene::Scene;

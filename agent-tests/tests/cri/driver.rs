@@ -9,8 +9,8 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::Netns;
 use serde_json::{Map, Value, json};
+use testkit::fabric::Netns;
 
 /// Names the point at which the plugin kills itself.
 pub(crate) const PLUGIN_FAULT: &str = "TOWPATH_CNI_FAULT";
@@ -100,10 +100,10 @@ impl Network {
         config["cniVersion"] = json!(self.version);
         config["name"] = json!(self.name);
         if let Some(capabilities) = config["capabilities"].as_object() {
-            let is_asked =
+            let is_requested =
                 |(name, _): &(&String, &Value)| capabilities.get(*name) == Some(&json!(true));
-            let asked = runtime.iter().filter(is_asked);
-            config["runtimeConfig"] = asked
+            let requested = runtime.iter().filter(is_requested);
+            config["runtimeConfig"] = requested
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
         }

@@ -122,7 +122,7 @@ impl Stage {
         Ok(reached)
     }
 
-    /// Kills a DEL on its way to the queue, because it finds no agent, or a process that carries
+    /// Kills a DEL that is being queued, because it finds no agent, or a process that carries
     /// out a queued DEL.
     fn kill_in_queue(&mut self, victim: Victim, point: &str) -> Result<bool> {
         let mut away = self.network.clone();

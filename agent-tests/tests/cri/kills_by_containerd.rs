@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Sandbox, Setup};
-use bpf_tests::fabric::eventually::eventually;
-use bpf_tests::fabric::traffic::Protocol;
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, Sandbox, Setup};
+use testkit::fabric::eventually::eventually;
+use testkit::fabric::traffic::Protocol;
 
 use crate::census::{Census, exactly, unchanged};
 use crate::driver::PLUGIN_FAULT;

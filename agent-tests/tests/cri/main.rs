@@ -1,11 +1,12 @@
 //! Pods that real container runtimes make, on the fabric's node: containerd by CRI, podman, and the
-//! CNI specification's own way of running plugins.
+//! procedure of the CNI specification for running plugins.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test ends where something unexpected happens"
 )]
 
+mod agent_addresses;
 mod bench;
 mod bursts;
 mod census;

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bpf_tests::random::Random;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
+use testkit::random::Random;
 
 use crate::census::{Census, exactly, files};
 use crate::containers::{Container, Containers};
@@ -155,7 +155,7 @@ fn all_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A way to damage a file.
+/// A method to damage a file.
 type Damage = (&'static str, fn(&[u8]) -> Vec<u8>);
 
 const DAMAGES: [Damage; 4] = [

@@ -1,8 +1,8 @@
-//! podman as a second runtime: it has its own way of calling plugins.
+//! podman as a second runtime: it calls plugins by its own code.
 
-use bpf_tests::cri::Podman;
-use bpf_tests::fabric::layout::Host;
 use ipam::Family;
+use testkit::cri::Podman;
+use testkit::fabric::layout::Host;
 
 use crate::census::{Census, exactly};
 use crate::scene::{NETWORK, Scene};

@@ -122,7 +122,7 @@ const PLUGIN_POINTS: [(Verb, &str); 8] = [
     (Verb::Del, "del.answered"),
 ];
 
-/// Points of a DEL on its way to the queue.
+/// Points of a DEL that is being queued.
 pub(crate) const QUEUING: [&str; 3] = ["queue.write", "queue.rename", "queue.renamed"];
 /// Points of a process that carries out a queued DEL.
 const CARRYING: [&str; 4] = [

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
-use bpf_tests::fabric::eventually::{check, eventually};
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::census::{Census, exactly};
 use crate::containers::{Container, Containers};
@@ -19,7 +19,7 @@ const ADDRESSES: usize = 32;
 /// State of a node without a free address, and a part of the reason.
 const FULL: (&str, &str) = ("degraded", "pool default has no IPv4 address left");
 /// The time that a runtime may take to see a file, or an address to cool down.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A node whose default pool is small, its agent not started, and a runtime without a network.
 struct Stage {
@@ -79,7 +79,7 @@ impl Stage {
     /// Waits until the runtime calls its network ready, or not, for a reason that has this in it.
     fn says(&self, ready: bool, reason: &str) {
         let what = format!("ready {ready}: {reason}");
-        let (said, _) = eventually(PATIENCE, &what, || {
+        let (said, _) = eventually(DEADLINE, &what, || {
             let (is_ready, said) = self.bed.cri.network_ready()?;
             check(is_ready == ready && said.contains(reason), || said.clone())?;
             Ok(said)
@@ -109,7 +109,7 @@ impl Stage {
             };
             check(fits, || health.to_string())
         };
-        eventually(PATIENCE, &what, is_said).unwrap();
+        eventually(DEADLINE, &what, is_said).unwrap();
         self.stays_ready();
     }
 

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::cri::Plugins;
-use bpf_tests::fabric::agent;
-use bpf_tests::fabric::document::{document, pool};
-use bpf_tests::fabric::layout::Eni;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use ipam::Family;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use testkit::cri::Plugins;
+use testkit::fabric::agent;
+use testkit::fabric::document::{document, pool};
+use testkit::fabric::layout::Eni;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Netns, Place, Spec};
 
 use crate::driver::Network;
 

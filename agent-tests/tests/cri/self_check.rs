@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Podman, Setup};
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::{Value, json};
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, Podman, Setup};
+use testkit::fabric::{Fabric, Spec};
 
 /// A network of the reference plugins.
 fn bridge(fabric: &Fabric, version: &str) -> Value {

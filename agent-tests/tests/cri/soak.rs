@@ -9,10 +9,10 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
-use bpf_tests::fabric::agent::Agent;
-use bpf_tests::fabric::{Fabric, Netns};
 use serde_json::Value;
+use testkit::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
+use testkit::fabric::agent::Agent;
+use testkit::fabric::{Fabric, Netns};
 
 use crate::census::{Census, exactly};
 use crate::containers::{Container, Containers};

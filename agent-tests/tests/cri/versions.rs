@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use bpf_tests::cri::Plugins;
-use bpf_tests::fabric::traffic::Protocol;
 use serde_json::{Value, json};
+use testkit::cri::Plugins;
+use testkit::fabric::traffic::Protocol;
 
 use crate::census::{Census, exactly};
 use crate::containers::Containers;
@@ -14,7 +14,7 @@ use crate::scene::{BLUE, Reach, Scene, addresses};
 const VERSIONS: [&str; 6] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "9.9.9"];
 /// The specification's code for a version that a plugin does not speak.
 const INCOMPATIBLE: u64 = 1;
-/// Its codes for a plugin that cannot serve, and for one that is asked too early.
+/// Its codes for a plugin that cannot serve, and for one that is called too early.
 const UNAVAILABLE: u64 = 50;
 const AGAIN: u64 = 11;
 
@@ -81,7 +81,7 @@ fn every_version_has_its_commands() {
 fn status_fails_until_the_agent_was_ready_and_add_tells_of_missing_addresses() {
     let mut scene = Scene::ready().unwrap();
     let network = scene.network("1.1.0", Vec::new()).unwrap();
-    // Nothing has asked yet whether the agent is ready.
+    // Nothing has checked yet whether the agent is ready.
     scene.fabric.agent.kill().unwrap();
     let error = network.status(&scene.fabric.node).unwrap_err();
     let (away, code) = (error.to_string(), refusal(&error).code);
@@ -92,7 +92,7 @@ fn status_fails_until_the_agent_was_ready_and_add_tells_of_missing_addresses() {
     network.status(&scene.fabric.node).unwrap();
     scene.fabric.start_agent().unwrap();
 
-    // ENI 2 has 48 addresses: who asks for more is told to ask again.
+    // ENI 2 has 48 addresses: a request for more is refused with code 11 (try again).
     let containers = Containers::new(&scene);
     let mut blue = network.clone();
     blue.plugins = vec![scene.entry(Some(BLUE))];

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::crds;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::crds;
 
 use crate::cluster::{Cluster, SOON};
 

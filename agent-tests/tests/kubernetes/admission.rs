@@ -1,10 +1,10 @@
 //! The admission policies of `deploy/kubernetes/admission`: the token of one agent changes its own
 //! node's objects alone.
 
-use bpf_tests::fabric::document::NODE_NAME;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::{Answer, read_manifest};
 use serde_json::{Value, json};
+use testkit::fabric::document::NODE_NAME;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::{Answer, read_manifest};
 
 use crate::cluster::{ACCOUNT, Cluster, NODE, SOON};
 
@@ -77,7 +77,7 @@ fn its_own_status_is_not_its_to_spoil(cluster: &Cluster, token: &str) {
         agent.merge(&path, &json!({"status": status})).unwrap()
     };
     let condition = |of: &str| json!({"conditions": [{"type": of, "status": "True"}]});
-    for (status, told) in [
+    for (status, reason) in [
         (condition("Ready"), "no condition of a Node but"),
         (
             json!({"capacity": {"pods": "1"}}),
@@ -86,7 +86,7 @@ fn its_own_status_is_not_its_to_spoil(cluster: &Cluster, token: &str) {
         (json!({"addresses": []}), "nothing of a Node's status"),
     ] {
         let answer = try_it(&status);
-        assert!(message(&answer).contains(told), "{status}: {answer}");
+        assert!(message(&answer).contains(reason), "{status}: {answer}");
     }
     for of in ["NetworkUnavailable", "TowpathAddressesExhausted"] {
         let answer = try_it(&condition(of));

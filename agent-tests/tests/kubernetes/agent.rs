@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, NODE, SOON, allocated, requested};
 
@@ -43,7 +43,7 @@ fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
         "{block}: {node}"
     );
 
-    // A pool that is nowhere: the pod is told why, and the pool is asked for at once.
+    // A pool that does not exist: the error gives the reason, and the pool is requested at once.
     let two = cluster.pod("blue", "two", &json!({})).unwrap();
     let (_, answer) = two.try_add(&cluster.fabric);
     let message = answer["error"]["message"].as_str().unwrap();
@@ -129,7 +129,7 @@ fn its_node_says_what_the_instance_is_also_when_that_is_known_later() {
         "availability-zone": "eu-west-1a"
     });
     assert_eq!(made["spec"]["eni"], eni);
-    // It has gone, and another agent starts: what was known stays, and people are told.
+    // It has gone, and another agent starts: what was known stays, and the status has a reason.
     cluster.metadata.fail(usize::MAX);
     cluster.metadata.set("instance-type", Some("m5.xlarge"));
     cluster.restart().unwrap();
@@ -145,12 +145,12 @@ fn its_node_says_what_the_instance_is_also_when_that_is_known_later() {
     assert_eq!(cluster.node().unwrap()["spec"]["eni"], eni);
     cluster.metadata.fail(0);
     cluster
-        .node_is("it is asked again", |node| {
+        .node_is("it is requested again", |node| {
             node["spec"]["eni"]["instance-type"] == "m5.xlarge"
         })
         .unwrap();
     cluster
-        .status_is("nothing is to be told", |status| {
+        .status_is("there is no such reason", |status| {
             !status["health"]["reasons"]
                 .to_string()
                 .contains("metadata service")

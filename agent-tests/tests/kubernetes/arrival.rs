@@ -1,7 +1,7 @@
 //! A Node that keeps pods off until the agent is ready.
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON};
 

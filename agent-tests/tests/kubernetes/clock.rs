@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use bpf_tests::fabric::command;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::command;
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON, requested};
 
@@ -75,11 +75,11 @@ fn jumps_of_the_wall_clock_change_nothing() {
     for (turn, hours) in [(1, 36), (2, 0), (3, 12)] {
         jump(&file, hours);
         works(&cluster, turn, &format!("a jump to {hours} hours from now"));
-        let told = || {
+        let logged = || {
             let log = cluster.fabric.agent.log();
             check(log.contains(&day(hours)), || day(hours))
         };
-        eventually(SOON, "the agent's clock has jumped", told).unwrap();
+        eventually(SOON, "the agent's clock has jumped", logged).unwrap();
         assert!(cooling(&cluster) >= 1, "none of them is over early");
     }
     cluster.fabric.finish().unwrap();

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::document::{NODE_NAME, document};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Eni;
-use bpf_tests::fabric::{Fabric, Netns, Spec};
-use bpf_tests::kubernetes::proxy::Proxy;
-use bpf_tests::kubernetes::{ApiServer, MetadataService, read_manifest};
 use ipam::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::fabric::document::{NODE_NAME, document};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Eni;
+use testkit::fabric::{Fabric, Netns, Spec};
+use testkit::kubernetes::proxy::Proxy;
+use testkit::kubernetes::{ApiServer, MetadataService, read_manifest};
 
 /// Deadline for changes that need the API server and the agent.
 pub(crate) const SOON: Duration = Duration::from_mins(1);

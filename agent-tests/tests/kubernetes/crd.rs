@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::proxy::Kind;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::Kind;
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, requested};
 
@@ -88,7 +88,7 @@ fn pods_get_the_addresses_of_the_pool_and_the_operator_is_told() {
         second.to_string(): {"owner": "plain/two", "resource": id}
     });
     let node = cluster
-        .node_is("both are told", |node| {
+        .node_is("both are published", |node| {
             node["status"]["ipam"]["used"] == used
         })
         .unwrap();
@@ -194,7 +194,7 @@ fn it_can_be_killed_at_each_write_of_its_status_and_nothing_in_use_is_offered() 
         free.remove(&given);
         let owner = json!(format!("plain/{name}"));
         cluster
-            .node_is("it is told who has the address", |node| {
+            .node_is("the owner of the address is published", |node| {
                 node["status"]["ipam"]["used"][given.to_string()]["owner"] == owner
             })
             .unwrap();

@@ -1,7 +1,7 @@
 //! A pool that is deleted while pods have addresses of it.
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON};
 

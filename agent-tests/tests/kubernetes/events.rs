@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bpf_tests::fabric::document::{NODE_NAME, document};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::Kubectl;
 use serde_json::{Value, json};
+use testkit::fabric::document::{NODE_NAME, document};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::Kubectl;
 
 use crate::cluster::{Cluster, NODE, SOON};
 
@@ -117,7 +117,7 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
             events.to_string()
         })
     };
-    eventually(SOON, "that is told", look).unwrap();
+    eventually(SOON, "the event is recorded", look).unwrap();
     cluster.fabric.finish().unwrap();
 }
 
@@ -141,10 +141,12 @@ fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
         let answer = cluster.server.admin().post(policies, &policy).unwrap();
         answer.expect(201).unwrap();
     }
-    let told = |status: &Value| status["cluster"]["unenforced-policies"].clone();
+    let unenforced = |status: &Value| status["cluster"]["unenforced-policies"].clone();
     let expected = json!([{"namespace": "shop", "name": "deny", "pods": ["web"]}]);
     let status = cluster
-        .status_is("the policy is told of", |status| told(status) == expected)
+        .status_is("the policy is reported", |status| {
+            unenforced(status) == expected
+        })
         .unwrap();
     assert!(is_watched(&cluster, "networkpolicies"));
     // Policies that another kind of engine enforces do not affect the node's readiness.
@@ -157,7 +159,7 @@ fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
     let answer = cluster.server.admin().delete(&format!("{policies}/deny"));
     answer.unwrap().expect(200).unwrap();
     cluster
-        .status_is("it is gone", |status| told(status) == json!([]))
+        .status_is("it is gone", |status| unenforced(status) == json!([]))
         .unwrap();
     cluster.fabric.finish().unwrap();
 }
@@ -262,7 +264,7 @@ fn rules_that_packets_go_past_have_one_event_each_on_the_node() {
     ] {
         node.run(&line).unwrap();
     }
-    let told = |number: usize, part: &str| {
+    let has_event = |number: usize, part: &str| {
         let look = || {
             let events = on_the_node(&cluster, "RuleBypassed")?;
             let is = |event: &Value| {
@@ -277,14 +279,14 @@ fn rules_that_packets_go_past_have_one_event_each_on_the_node() {
             )
         };
         let log = || cluster.fabric.agent.log();
-        let told = eventually(SOON, "each rule has an event", look);
-        told.with_context(log).unwrap();
+        let found = eventually(SOON, "each rule has an event", look);
+        found.with_context(log).unwrap();
     };
-    told(1, "set masquerade.metadata to stack");
+    has_event(1, "set masquerade.metadata to stack");
     // When the second rule is reported, the first one has been checked again.
     node.run("nft add rule ip guard pre tcp option maxseg size set 1400")
         .unwrap();
-    told(2, "endpoint.internet-mtu");
+    has_event(2, "endpoint.internet-mtu");
     cluster.fabric.finish().unwrap();
 }
 

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::document::NODE_NAME;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::Kubectl;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use testkit::fabric::document::NODE_NAME;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::Kubectl;
 
 use crate::cluster::{Cluster, SOON};
 use crate::crd;

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::proxy::{Does, Kind, Rule};
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::{Does, Kind, Rule};
 
 use crate::cluster::{Cluster, NODE, SOON, requested};
 

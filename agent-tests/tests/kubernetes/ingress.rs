@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON};
 
@@ -88,7 +88,7 @@ fn an_event_of_the_node_names_what_is_missing() {
     let mut cluster = Cluster::ready().unwrap();
     restart(&mut cluster, &json!({"ingress": "on", "pool": "gateways"}));
     let events = "/api/v1/namespaces/default/events?fieldSelector=reason=AgentAddressMissing";
-    let told = eventually(SOON, "the event is there", || {
+    let found = eventually(SOON, "the event is there", || {
         let list = cluster.server.admin().get(events)?.expect(200)?;
         check(
             list["items"].as_array().is_some_and(|all| all.len() == 1),
@@ -96,7 +96,7 @@ fn an_event_of_the_node_names_what_is_missing() {
         )?;
         Ok(list["items"][0].clone())
     });
-    let (event, _) = told.unwrap();
+    let (event, _) = found.unwrap();
     assert_eq!(event["involvedObject"]["kind"], "Node", "{event}");
     assert_eq!(event["type"], "Warning", "{event}");
     let message = event["message"].as_str().unwrap();

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use bpf_tests::kubernetes::MetadataService;
+use testkit::kubernetes::MetadataService;
 use towpath::sources::instance::{ask, cards};
 
 const ANYWHERE: SocketAddr =
@@ -37,12 +37,12 @@ async fn each_eni_has_its_network_card() {
     );
     service.set(&path(&format!("{}/network-card", macs[1])), Some("0"));
     service.set(&path(&format!("{}/network-card", macs[2])), Some("1"));
-    let told = cards(service.address()).await.unwrap();
+    let reported = cards(service.address()).await.unwrap();
     let expected = macs
         .map(|mac| mac.parse().unwrap())
         .into_iter()
         .zip([0, 0, 1]);
-    assert_eq!(told, expected.collect());
+    assert_eq!(reported, expected.collect());
     service.set(&path(&format!("{}/network-card", macs[1])), Some("first"));
     let error = cards(service.address()).await.unwrap_err().to_string();
     assert!(

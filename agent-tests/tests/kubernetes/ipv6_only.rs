@@ -1,8 +1,8 @@
 //! A node without IPv4 in a cluster: its `CiliumNode` has subnets without `cidr` and ENIs without `ip`.
 
-use bpf_tests::fabric::Spec;
-use bpf_tests::fabric::layout::Addressing;
 use serde_json::{Value, json};
+use testkit::fabric::Spec;
+use testkit::fabric::layout::Addressing;
 
 use crate::cluster::Cluster;
 

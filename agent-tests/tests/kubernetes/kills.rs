@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::document::document;
-use bpf_tests::kubernetes::proxy::Kind;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use testkit::fabric::document::document;
+use testkit::kubernetes::proxy::Kind;
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
 

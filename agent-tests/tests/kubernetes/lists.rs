@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::proxy::{Does, Kind, Request, Rule};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::{Does, Kind, Request, Rule};
 
 use crate::cluster::{Cluster, SOON};
 
@@ -28,7 +28,7 @@ fn prepare() -> Cluster {
 
 impl Cluster {
     /// The requests for all of a resource since a moment.
-    fn asked_for(&self, resource: &'static str, since: Instant) -> Vec<Request> {
+    fn requests_for(&self, resource: &'static str, since: Instant) -> Vec<Request> {
         let noted = self.proxy().requests().into_iter();
         let noted = noted
             .filter(|noted| noted.at >= since)
@@ -41,9 +41,9 @@ impl Cluster {
     fn all_come(&self, since: Instant, are_as_wanted: impl Fn(&[Request]) -> bool) {
         for resource in FOLLOWED {
             let come = || {
-                let asked = self.asked_for(resource, since);
-                check(!asked.is_empty() && are_as_wanted(&asked), || {
-                    format!("{asked:?}")
+                let requests = self.requests_for(resource, since);
+                check(!requests.is_empty() && are_as_wanted(&requests), || {
+                    format!("{requests:?}")
                 })
             };
             eventually(SOON, resource, come).unwrap();
@@ -68,19 +68,20 @@ fn objects_are_streamed_and_nothing_is_listed_but_the_pods_of_the_node() {
     let cluster = prepare().made_ready().unwrap();
     // As new as the request: it names no version.
     let is_newest = |one: &Request| !one.query.contains("resourceVersion=");
-    let are_streams = |asked: &[Request]| asked.iter().all(|one| one.is_stream() && is_newest(one));
+    let are_streams =
+        |requests: &[Request]| requests.iter().all(|one| one.is_stream() && is_newest(one));
     cluster.all_come(began, are_streams);
-    let of_pods = cluster.asked_for("/pods", began);
+    let of_pods = cluster.requests_for("/pods", began);
     let is_of_node = |one: &Request| !one.is_stream() && one.query.contains("spec.nodeName");
     assert!(of_pods.iter().all(is_of_node), "{of_pods:?}");
     cluster.changes_are_seen(0, "streams").unwrap();
     cluster.proxy().end_watches();
     cluster.changes_are_seen(1, "all watches ended").unwrap();
     for resource in FOLLOWED {
-        let mut asked = cluster.asked_for(resource, began);
+        let mut requests = cluster.requests_for(resource, began);
         // After an object is deleted, one request checks if its resource is gone as well.
-        asked.retain(|one| !one.query.contains("limit=1"));
-        assert!(are_streams(&asked), "{resource}: {asked:?}");
+        requests.retain(|one| !one.query.contains("limit=1"));
+        assert!(are_streams(&requests), "{resource}: {requests:?}");
     }
     cluster.fabric.finish().unwrap();
 }
@@ -93,7 +94,9 @@ fn a_server_that_does_not_stream_is_asked_for_lists() {
     proxy.rule(Rule::all(Kind::Stream, refused));
     let began = Instant::now();
     let cluster = cluster.made_ready().unwrap();
-    cluster.all_come(began, |asked| asked.iter().any(|one| !one.is_stream()));
+    cluster.all_come(began, |requests| {
+        requests.iter().any(|one| !one.is_stream())
+    });
     cluster.changes_are_seen(0, "lists").unwrap();
     // The agent has learned it, and does not try streams again.
     let known = Instant::now();

@@ -5,9 +5,9 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use ipnet::{IpNet, Ipv4Net};
 use serde_json::json;
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON, requested};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bpf_tests::fabric::eventually::eventually;
-use bpf_tests::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of, read_manifest};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::eventually;
+use testkit::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of, read_manifest};
 use towpath::config::Config;
 
 use crate::cluster::SOON;
@@ -84,7 +84,7 @@ fn settings(objects: &[Value]) -> Config {
     Config::load(Some(&file)).unwrap()
 }
 
-/// A container of a pod; newer releases of kubectl order them in another way.
+/// A container of a pod; newer releases of kubectl order them differently.
 fn container<'a>(pod: &'a Value, name: &str) -> &'a Value {
     let mut containers = pod["containers"].as_array().unwrap().iter();
     containers
@@ -255,7 +255,7 @@ fn a_custom_resource_that_is_there_stays_as_it_is() {
     let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
     let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
     // A definition in Cilium's version.
-    let mut theirs = bpf_tests::kubernetes::crds().unwrap().remove(0);
+    let mut theirs = testkit::kubernetes::crds().unwrap().remove(0);
     theirs["metadata"]["labels"] = json!({"io.cilium.k8s.crd.schema.version": "1.30.4"});
     let path = path_of(&theirs).unwrap();
     let (collection, _) = path.rsplit_once('/').unwrap();

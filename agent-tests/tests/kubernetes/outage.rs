@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, Guest, SOON};
 
@@ -140,14 +140,14 @@ fn damaged_records_are_named_and_keep_nobody_from_the_server() {
     }
     cluster.server.kill();
     cluster.start().unwrap();
-    let told = || {
+    let are_logged = || {
         let log = cluster.fabric.agent.log();
         check(records.iter().all(|record| log.contains(record)), || log)?;
         // They are read before the agent listens.
         let socket = cluster.fabric.agent.socket();
         check(socket.exists(), || "there is no socket yet".to_owned())
     };
-    eventually(SOON, "each is named", told).unwrap();
+    eventually(SOON, "each is named", are_logged).unwrap();
     refused(&cluster, &pod, "the pools were not read yet");
     cluster.server.resume().unwrap();
     let added = || {

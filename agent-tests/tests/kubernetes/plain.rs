@@ -1,7 +1,7 @@
 //! Plain pools: the operator adds blocks, and the node takes them away.
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, NODE, SOON, allocated, requested};
 
@@ -64,7 +64,7 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
             requested(node, POOL) == Some(4)
         })
         .unwrap();
-    // Nothing is there yet: the pod is told so, and asks for more.
+    // No address is there yet: the pod's ADD fails, and raises the demand.
     let pod = cluster.pod(POOL, "one", &json!({})).unwrap();
     let exhausted = || {
         let (_, answer) = pod.try_add(&cluster.fabric);

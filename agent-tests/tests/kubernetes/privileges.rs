@@ -1,14 +1,14 @@
 //! The `DaemonSet`'s list of capabilities: enough, and none superfluous.
 
 use anyhow::Context as _;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Spec};
-use bpf_tests::kubernetes::read_manifest;
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Spec};
+use testkit::kubernetes::read_manifest;
 
 use crate::cluster::SOON;
 

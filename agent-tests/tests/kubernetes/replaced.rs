@@ -1,7 +1,7 @@
 //! An instance that was replaced under the same name: the object is still that of the earlier one.
 
-use bpf_tests::fabric::document::document;
 use serde_json::json;
+use testkit::fabric::document::document;
 
 use crate::cluster::{Cluster, NODE};
 
@@ -40,7 +40,7 @@ fn nothing_is_applied_of_an_object_that_names_another_instance() {
     let patched = cluster.server.admin().merge(NODE, &other).unwrap();
     patched.expect(200).unwrap();
     let status = cluster
-        .status_is("it is told", |status| {
+        .status_is("it is reported", |status| {
             status["health"]["reasons"].to_string().contains(refused)
         })
         .unwrap();

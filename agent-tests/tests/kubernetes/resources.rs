@@ -1,9 +1,9 @@
 //! Documents as Cilium writes them, through the API server and back through our own types.
 
-use bpf_tests::kubernetes::ApiServer;
 use datapath_common::mark::MarkLayout;
 use node_document::parse;
 use serde_json::{Value, json};
+use testkit::kubernetes::ApiServer;
 
 use crate::scene::Place;
 

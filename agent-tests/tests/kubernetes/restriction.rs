@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bpf_tests::fabric::Netns;
 use tempfile::TempDir;
+use testkit::fabric::Netns;
 
 /// Namespace and folder of an API server, which are removed on drop.
 pub(crate) struct Place {

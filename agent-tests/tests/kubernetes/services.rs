@@ -1,8 +1,8 @@
 //! Service destinations that the cluster tells.
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::proxy::{Does, Kind, Rule};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::{Does, Kind, Rule};
 
 use crate::cluster::{Cluster, SERVICE_CIDR, SOON};
 
@@ -64,7 +64,7 @@ fn external_addresses_of_services_are_followed_and_an_outage_keeps_them() {
         .unwrap();
     cluster.server.kill();
     cluster
-        .status_is("the outage is told", |status| {
+        .status_is("the outage is reported", |status| {
             let reasons = status["health"]["reasons"].to_string();
             reasons.contains("keeping the known external addresses") && addresses(status) == Some(2)
         })

@@ -1,8 +1,8 @@
 //! The API server's store ends, comes back, and forgets what was.
 
-use bpf_tests::fabric::eventually::eventually;
-use bpf_tests::kubernetes::ApiServer;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::eventually;
+use testkit::kubernetes::ApiServer;
 
 use crate::cluster::{Cluster, NODE, SOON};
 
@@ -13,7 +13,7 @@ fn compact(server: &ApiServer) {
         curl.args(["--silent", "--show-error", "--fail", "--data"])
             .arg(body.to_string())
             .arg(format!("{}/v3/kv/{path}", server.store()));
-        let text = bpf_tests::fabric::command::run(&mut curl).unwrap();
+        let text = testkit::fabric::command::run(&mut curl).unwrap();
         serde_json::from_str(&text).unwrap()
     };
     // "L3JlZ2lzdHJ5" is /registry, as the store's gateway wants it.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::proxy::Kind;
 use serde_json::json;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::Kind;
 
 use crate::cluster::{Cluster, NODE, SOON, requested};
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use anyhow::Context as _;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cluster::{Cluster, SOON};
 

@@ -178,7 +178,7 @@ impl Election {
     /// Ends the term; returns the step that releases the Lease, if this candidate led and the Lease
     /// is known to be its own.
     ///
-    /// No request of the term may be on its way any more: another candidate leads at once.
+    /// No request of the term may be in flight any more: another candidate leads at once.
     #[must_use]
     pub fn release(&mut self) -> Option<Step> {
         let led = self.term.take().is_some();

@@ -91,7 +91,7 @@ pub(crate) fn end() -> Value {
 /// The server.
 pub(crate) struct Played {
     pub(crate) client: Client,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Played {
@@ -99,8 +99,8 @@ impl Played {
     pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers: VecDeque<_> = answers.into_iter().collect();
         let answers = Arc::new(Mutex::new(answers));
-        let asked = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&asked);
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&requests);
         let service = tower::service_fn(move |request: Request<Body>| {
             noted.lock().unwrap().push(request.uri().to_string());
             let answer = answers.lock().unwrap().pop_front();
@@ -113,22 +113,22 @@ impl Played {
         });
         Self {
             client: Client::new(service, "default"),
-            asked,
+            requests,
         }
     }
 
     /// Requests that it got: `true` stands for a stream.
-    pub(crate) fn asked(&self) -> Vec<(String, bool)> {
-        let asked = self.asked.lock().unwrap();
-        let asked = asked.iter().map(|uri| {
+    pub(crate) fn requests(&self) -> Vec<(String, bool)> {
+        let requests = self.requests.lock().unwrap();
+        let requests = requests.iter().map(|uri| {
             let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
             (path.to_owned(), query.contains("sendInitialEvents=true"))
         });
-        asked.collect()
+        requests.collect()
     }
 
     /// The requests in their order: true for a stream.
     pub(crate) fn streams(&self) -> Vec<bool> {
-        self.asked().into_iter().map(|(_, is)| is).collect()
+        self.requests().into_iter().map(|(_, is)| is).collect()
     }
 }

@@ -46,7 +46,7 @@ async fn all_objects_have_come_when_the_server_says_so() {
     let mut events = follow(&Lists::default(), &server);
     let words = next(&mut events).await;
     assert_eq!(words, ["Init", "InitApply(a)", "InitDone", "Apply(b)"]);
-    assert_eq!(server.streams(), [true], "nothing else is asked for");
+    assert_eq!(server.streams(), [true], "nothing else is requested");
 }
 
 #[tokio::test]
@@ -151,8 +151,8 @@ async fn every_other_trouble_is_told_and_what_comes_next_is_streamed() {
     let expired = Answer::Ended(vec![added("a"), error(410, "too old")]);
     let server = Played::new([expired, Answer::Open(vec![end()])]);
     let mut events = follow(&Lists::default(), &server);
-    let [_, _, told] = next(&mut events).await;
-    assert!(told.contains("too old"), "{told}");
+    let [_, _, report] = next(&mut events).await;
+    assert!(report.contains("too old"), "{report}");
     assert_eq!(next(&mut events).await, ["Init", "InitDone"]);
     assert_eq!(server.streams(), [true, true]);
 }
@@ -164,10 +164,10 @@ fn a_stream_is_as_new_as_its_request() {
         request.uri().to_string()
     };
     let streamed = "/api/v1/pods?watch=true&fieldSelector=a%3Db&sendInitialEvents=true";
-    let asked = format!("{streamed}&resourceVersion=0");
-    assert_eq!(of(&asked), streamed);
+    let requested = format!("{streamed}&resourceVersion=0");
+    assert_eq!(of(&requested), streamed);
     assert_eq!(
-        of(&format!("http://[::1]:1{asked}")),
+        of(&format!("http://[::1]:1{requested}")),
         format!("http://[::1]:1{streamed}")
     );
     for other in [

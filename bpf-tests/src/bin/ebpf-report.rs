@@ -7,10 +7,10 @@ use std::env;
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::verifier::{self, Cost};
 use datapath_build::{Lines, strip};
 use loader::bpf::{AttachMode, Features};
 use serde::Serialize;
+use testkit::verifier::{self, Cost};
 
 /// The printed text.
 #[derive(Serialize)]

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use datapath_common::counter::Program;
+use testkit::random::Random;
 
 use super::node::{
     DEVICES, ENIS, OTHER, VETHS, others, pod_addresses, remotes, translation_addresses,
@@ -13,7 +14,6 @@ use crate::model::Packet;
 use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::state::{Flow, Inside, Outside, State};
 use crate::model::world::World;
-use crate::random::Random;
 
 /// Ports of pods and of the host: inside and outside of the variants' ports for translation, and
 /// the limits of those.

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::outcome::{Outcome, Verdict};
+use testkit::random::Random;
+use testkit::testrun::tables::{Made, Runner};
+use testkit::testrun::{DROP, PASS, Programs, REDIRECT, ip};
 
 use super::aim::Aim;
 use super::clock::Clock;
@@ -21,9 +24,6 @@ use crate::model::state::State;
 use crate::model::wire::{fold, sum};
 use crate::model::world::World;
 use crate::model::{Packet, Way, parse, predict};
-use crate::random::Random;
-use crate::testrun::tables::{Made, Runner};
-use crate::testrun::{DROP, PASS, Programs, REDIRECT, ip};
 
 /// Number of times that each outcome occurred, by program.
 pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
@@ -146,7 +146,7 @@ impl Fuzzer {
                 // The kernel compares checksums as numbers, where two numbers stand for zero. A run
                 // without its check returns the packet, which shows if that was the reason.
                 Ran::WrongSum(packet) => {
-                    ensure!(unsummed.insert(packet), "a sum that is not asked for");
+                    ensure!(unsummed.insert(packet), "a sum that was not requested");
                 }
             }
         }
@@ -312,7 +312,7 @@ impl<'a> Batch<'a> {
             Ok(predicted) => predicted,
             Err(what) => return Ok(Some(self.describe(program, packet, made, &what)?)),
         };
-        let code = match predicted.way {
+        let code = match predicted.next {
             Way::Pass => PASS,
             Way::Redirect => REDIRECT,
             Way::Drop => DROP,

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use datapath_common::counter::Program;
+use testkit::testrun::tables::{Given, Runner};
 
 use super::batch::mixed;
 use super::node;
 use super::remembered::Tables;
-use crate::testrun::tables::{Given, Runner};
 
 /// Packets that are sent to read the clock: some of them are whole.
 const PROBES: u64 = 64;

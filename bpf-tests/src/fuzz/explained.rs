@@ -14,7 +14,11 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
 use loader::bpf::{DatapathSettings, NatTables};
 use loader::kernel::{MapEntry, MapKey};
-use loader::policy::{Asked, Live};
+use loader::policy::{Live, Packet};
+use testkit::packet::{Body, ETHERNET, Frame};
+use testkit::random::Random;
+use testkit::testrun::Programs;
+use testkit::testrun::tables::{Given, Made, Runner};
 
 use super::aim::{Aim, PORTS, REMOTE_PORTS};
 use super::batch::mixed;
@@ -27,10 +31,6 @@ use super::variant::Variant;
 use crate::model::parse::{SCTP, TCP, UDP};
 use crate::model::state::{Inside, State};
 use crate::model::world::World;
-use crate::packet::{Body, ETHERNET, Frame};
-use crate::random::Random;
-use crate::testrun::Programs;
-use crate::testrun::tables::{Given, Made, Runner};
 
 /// Packets on a node before it is replaced by one with other flows.
 const PACKETS: usize = 40;
@@ -206,8 +206,11 @@ impl Explained {
             lookups: self.world.settings.lookups,
             tables: &self.nat,
         };
-        let told = live.explain(&Asked::from(tuple))?.context("no pod's")?;
-        let key = (format!("{:?}", told.verdict), told.why.clone());
+        let explanation = live.explain(&Packet::from(tuple))?.context("no pod's")?;
+        let key = (
+            format!("{:?}", explanation.verdict),
+            explanation.why.clone(),
+        );
         *self.seen.entry(key).or_default() += 1;
         let pod = self.world.pod(tuple.source.address).context("no pod's")?;
         let frame = frame(tuple, (pod.mac, pod.host_mac)).bytes();
@@ -220,8 +223,8 @@ impl Explained {
             let (mark, frame) = (all[0].made.mark, all[0].made.frame.clone());
             all.push(self.send(Program::ToNetwork, &frame, (exit, pod.ifindex), mark)?);
         }
-        let is_right = agrees(&told, tuple, pod.eni, &all);
-        Ok((!is_right).then(|| self.describe(tuple, &told, &all)))
+        let is_right = agrees(&explanation, tuple, pod.eni, &all);
+        Ok((!is_right).then(|| self.describe(tuple, &explanation, &all)))
     }
 
     fn send(
@@ -250,50 +253,56 @@ impl Explained {
         Ok(Done { outcome, made })
     }
 
-    fn describe(&self, tuple: &Tuple, told: &Explanation, all: &[Done]) -> String {
+    fn describe(&self, tuple: &Tuple, explanation: &Explanation, all: &[Done]) -> String {
         let outcomes: Vec<_> = all.iter().map(|done| done.outcome.name()).collect();
         let source = all.last().map(|done| source(&done.made.frame));
         format!(
-            "{tuple:?} came to {outcomes:?} from {source:?}\nnot to {told:#?}\nsettings {:?}",
+            "{tuple:?} came to {outcomes:?} from {source:?}\nnot to {explanation:#?}\n\
+             settings {:?}",
             self.world.settings
         )
     }
 }
 
 /// True if the explanation of a packet matches the programs' result.
-fn agrees(told: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> bool {
+fn agrees(explanation: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> bool {
     let outcomes: Vec<Outcome> = all.iter().map(|done| done.outcome).collect();
     let Some(last) = all.last() else { return false };
-    let drops = |reason: DropReason| reason.name() == told.why;
-    if told.verdict == Verdict::Dropped {
+    let drops = |reason: DropReason| reason.name() == explanation.why;
+    if explanation.verdict == Verdict::Dropped {
         return matches!(
             outcomes[..],
             [Outcome::Dropped(reason)]
                 | [Outcome::Passed(Passed::Stack), Outcome::Dropped(reason)] if drops(reason)
         );
     }
-    if let Some(then) = &told.then {
+    if let Some(then) = &explanation.then {
         let goes_up = outcomes[0] == Outcome::Passed(Passed::Stack);
         return goes_up
             && match (then.verdict, &outcomes[1..]) {
                 (Verdict::Delivered, []) => true,
                 (verdict, [onward]) => {
-                    let as_told = (verdict, then.why.as_str(), then.eni, then.snat);
-                    is_outcome(as_told, *onward) && leaves(as_told, then.port, tuple, owner, last)
+                    let claim = (verdict, then.why.as_str(), then.eni, then.snat);
+                    is_outcome(claim, *onward) && leaves(claim, then.port, tuple, owner, last)
                 }
                 _ => false,
             };
     }
-    let as_told = (told.verdict, told.why.as_str(), told.eni, told.snat);
+    let claim = (
+        explanation.verdict,
+        explanation.why.as_str(),
+        explanation.eni,
+        explanation.snat,
+    );
     outcomes.len() == 1
-        && is_outcome(as_told, outcomes[0])
-        && leaves(as_told, told.port, tuple, owner, last)
+        && is_outcome(claim, outcomes[0])
+        && leaves(claim, explanation.port, tuple, owner, last)
 }
 
-type Told<'a> = (Verdict, &'a str, Option<EniNumber>, Option<IpAddr>);
+type Claim<'a> = (Verdict, &'a str, Option<EniNumber>, Option<IpAddr>);
 
 /// True if a verdict stands for an outcome.
-fn is_outcome((verdict, why, ..): Told<'_>, outcome: Outcome) -> bool {
+fn is_outcome((verdict, why, ..): Claim<'_>, outcome: Outcome) -> bool {
     let Outcome::Passed(passed) = outcome else {
         return false;
     };
@@ -317,8 +326,8 @@ fn is_outcome((verdict, why, ..): Told<'_>, outcome: Outcome) -> bool {
 }
 
 /// True if a packet leaves with the explained source and port, by the explained ENI.
-fn leaves(told: Told<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Done) -> bool {
-    let (verdict, _, eni, snat) = told;
+fn leaves(claim: Claim<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Done) -> bool {
+    let (verdict, _, eni, snat) = claim;
     let is_v4 = tuple.source.address.is_ipv4();
     let (address, out) = source(&last.made.frame);
     match verdict {

@@ -1,7 +1,7 @@
 //! Frames, in the kernel's form for a test run and as text.
 
 use crate::model::{Packet, parse};
-use crate::testrun::tables::{Given, Made};
+use testkit::testrun::tables::{Given, Made};
 
 /// A packet, for a test run.
 pub(super) fn given(packet: &Packet, is_summed: bool) -> Given<'_> {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use datapath_common::abi::{GROUP_COUNTED, GROUP_NOTE, PodTuple, group_of, map};
-
-use crate::testrun::Programs;
-use crate::testrun::tables::Table;
+use testkit::testrun::Programs;
+use testkit::testrun::tables::Table;
 
 /// The words, all of which count entries.
 pub(super) struct Groups {

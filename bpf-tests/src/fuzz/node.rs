@@ -8,14 +8,14 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
 use datapath_common::masquerade::PoolPolicy;
-use flows::Lookups;
+use flows::CompatLookups;
+use testkit::random::Random;
+use testkit::testrun::Programs;
 
 use super::packet::{Load, Spec, framed};
 use super::variant::Variant;
 use crate::model::parse::UDP;
 use crate::model::world::{self, Address, Classes, Eni, Pod, Pool, World};
-use crate::random::Random;
-use crate::testrun::Programs;
 
 /// A device of the test's namespace.
 #[derive(Clone, Copy, Debug)]
@@ -365,7 +365,7 @@ pub(super) fn choose_policy(
     world: &mut World,
     random: &mut Random,
 ) -> Result<()> {
-    world.settings.lookups = Lookups {
+    world.settings.lookups = CompatLookups {
         exempt: random.below(2) == 0,
         elsewhere: random.below(2) == 0,
     };

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use testkit::random::Random;
+
 use crate::model::parse::{ETHERNET, ICMP, ICMPV6, SCTP, TCP, UDP};
 use crate::model::wire::{fold, octets, put, sum};
-use crate::random::Random;
 
 /// True at random, once in so many times.
 pub(super) fn once_in(random: &mut Random, times: usize) -> bool {

@@ -9,6 +9,8 @@ use datapath_common::abi::{
     Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, inbound_quota,
     map,
 };
+use testkit::random::Random;
+use testkit::testrun::Programs;
 
 use super::aim::{PORTS, REMOTE_PORTS};
 use super::node::{ENIS, pod_addresses, remotes, translation_addresses};
@@ -17,10 +19,8 @@ use super::remembered::Tables;
 use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::policy::{Policy, policy};
 use crate::model::stack::OfStack;
-use crate::model::state::{self, Inside, Outside, State, Told};
+use crate::model::state::{self, FragmentRecord, Inside, Outside, State};
 use crate::model::world::{Address, Settings, World};
-use crate::random::Random;
-use crate::testrun::Programs;
 
 /// Jiffies that are long ago: far more than any lifetime.
 pub(super) const LONG_AGO: u64 = 10_000_000;
@@ -300,8 +300,8 @@ impl Planter<'_> {
         };
         let is_old = once_in(self.random, 2);
         let seen = self.now - if is_old { LONG_AGO } else { 0 };
-        let (value, told) = if once_in(self.random, 3) {
-            (Datagram::reordered(seen), Told::Reordered)
+        let (value, recorded) = if once_in(self.random, 3) {
+            (Datagram::reordered(seen), FragmentRecord::Reordered)
         } else {
             let Inside {
                 protocol,
@@ -310,9 +310,12 @@ impl Planter<'_> {
                 ..
             } = inside;
             let value = Datagram::new(seen, protocol, pod_port.to_be(), remote_port.to_be());
-            (value, Told::Ports(protocol, pod_port, remote_port))
+            (
+                value,
+                FragmentRecord::Ports(protocol, pod_port, remote_port),
+            )
         };
-        self.put_datagram(datagram, &value, (!is_old).then_some(told))
+        self.put_datagram(datagram, &value, (!is_old).then_some(recorded))
     }
 
     /// A fragmented ICMP error about a flow, whose first fragment has passed.
@@ -335,18 +338,18 @@ impl Planter<'_> {
         };
         let remote = (outside.remote.into(), outside.remote_port.to_be());
         let value = Datagram::error(self.now, outside.protocol, remote, outside.port.to_be());
-        let told = Told::Error(Outside { eni: 0, ..outside });
-        self.put_datagram(datagram, &value, Some(told))
+        let recorded = FragmentRecord::Error(Outside { eni: 0, ..outside });
+        self.put_datagram(datagram, &value, Some(recorded))
     }
 
     fn put_datagram(
         &mut self,
         datagram: state::Datagram,
         value: &Datagram,
-        told: Option<Told>,
+        recorded: Option<FragmentRecord>,
     ) -> Result<()> {
         self.tables.fragments.put(&datagram_key(&datagram), value)?;
-        self.state.datagrams.insert(datagram, told);
+        self.state.datagrams.insert(datagram, recorded);
         Ok(())
     }
 
@@ -362,7 +365,7 @@ impl Planter<'_> {
             });
         let identities: BTreeSet<u32> = pods.collect();
         for identity in identities {
-            let most = self.world.settings.flows_per_endpoint;
+            let most = self.world.settings.endpoint_quota;
             if once_in(self.random, 8) {
                 let used = self.state.quota.entry(identity).or_default();
                 *used = (*used).max(most - self.random.below(3) as u64);

@@ -6,17 +6,17 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, LinkLocalKey, LinkLocals, Moved, Note, PodTuple,
-    PortBlock, PortBlockKey, Quota, inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, FragmentRing, LinkLocalKey, LinkLocals, Moved, Note,
+    PodTuple, PortBlock, PortBlockKey, Quota, inbound_quota, map,
 };
+use testkit::testrun::Programs;
+use testkit::testrun::tables::Table;
 
 use super::groups::Groups;
 use super::plant::{LONG_AGO, datagram_key};
 use crate::model::parse::TCP;
 use crate::model::stack::OfStack;
-use crate::model::state::{Inside, Noted, Outside, State, Told, shown};
-use crate::testrun::Programs;
-use crate::testrun::tables::Table;
+use crate::model::state::{FragmentRecord, Inside, Noted, Outside, State, shown};
 
 /// The maps of translation.
 pub(super) struct Tables {
@@ -27,6 +27,7 @@ pub(super) struct Tables {
     pub(super) inbound: Table<PodTuple, Note>,
     pub(super) stack: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
+    fragment_rings: Table<u32, FragmentRing>,
     link_locals: Table<LinkLocalKey, LinkLocals>,
     /// `None` if flow entries are not counted.
     groups: Option<Groups>,
@@ -49,6 +50,7 @@ impl Tables {
             inbound: programs.table(map::INBOUND)?,
             stack: programs.table(map::STACK)?,
             fragments: programs.table(map::FRAGMENTS)?,
+            fragment_rings: programs.table(map::FRAGMENT_RINGS)?,
             link_locals: programs.table(map::LINK_LOCALS)?,
             groups: is_counted.then(|| Groups::of(programs)).transpose()?,
         })
@@ -102,6 +104,7 @@ impl Tables {
         self.inbound.clear()?;
         self.stack.clear()?;
         self.fragments.clear()?;
+        self.fragment_rings.clear()?;
         self.link_locals.clear()
     }
 
@@ -205,23 +208,23 @@ impl Tables {
                 remote_port: u16::from_be(value.source_port),
                 port: u16::from_be(value.destination_port),
             };
-            let told = match (value.reordered, value.protocol) {
-                _ if value.is_error != 0 => Told::Error(error),
-                (0, 0) => Told::Portless,
-                (0, protocol) => Told::Ports(
+            let recorded = match (value.reordered, value.protocol) {
+                _ if value.is_error != 0 => FragmentRecord::Error(error),
+                (0, 0) => FragmentRecord::Portless,
+                (0, protocol) => FragmentRecord::Ports(
                     protocol,
                     u16::from_be(value.source_port),
                     u16::from_be(value.destination_port),
                 ),
-                _ => Told::Reordered,
+                _ => FragmentRecord::Reordered,
             };
-            fragments.insert(format!("{key:?}"), told);
+            fragments.insert(format!("{key:?}"), recorded);
         }
-        for (datagram, told) in &state.datagrams {
+        for (datagram, recorded) in &state.datagrams {
             let key = format!("{:?}", datagram_key(datagram));
             let found = fragments.remove(&key);
-            if told.is_some() && found != *told {
-                differences.push(format!("{datagram:?}: {found:?}, not {told:?}"));
+            if recorded.is_some() && found != *recorded {
+                differences.push(format!("{datagram:?}: {found:?}, not {recorded:?}"));
             }
         }
         for key in fragments.keys() {

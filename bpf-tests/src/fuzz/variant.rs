@@ -1,10 +1,11 @@
 //! The settings that a run goes through.
 
 use anyhow::{Context as _, Result};
+use datapath_common::abi::FlowQuotas;
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
-use flows::Lookups;
+use flows::CompatLookups;
 use loader::bpf::{DatapathMode, DatapathSettings};
 use loader::intent::masquerade::NO_SLICES;
 
@@ -20,13 +21,18 @@ pub struct Variant {
     ports: &'static [(u16, u16)],
     capacity: u32,
     inbound: u32,
-    inbound_per_endpoint: u32,
-    flows_per_endpoint: u32,
-    flows_of_host: u32,
+    quotas: FlowQuotas,
     mask: u32,
     /// True if flow entries have been counted since the maps were made.
     pub(super) is_counted: bool,
 }
+
+/// Quotas that no run reaches.
+const AMPLE: FlowQuotas = FlowQuotas {
+    endpoint: 1024,
+    inbound: 1024,
+    host: 1024,
+};
 
 impl Variant {
     /// Variants of a run.
@@ -39,9 +45,7 @@ impl Variant {
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 1024,
-            flows_of_host: 1024,
+            quotas: AMPLE,
             mask: MarkLayout::DEFAULT.mask(),
             is_counted: true,
         },
@@ -53,9 +57,11 @@ impl Variant {
             ports: &[(49152, 49663), (60416, 61439)],
             capacity: 16,
             inbound: 8,
-            inbound_per_endpoint: 3,
-            flows_per_endpoint: 10,
-            flows_of_host: 1024,
+            quotas: FlowQuotas {
+                endpoint: 10,
+                inbound: 3,
+                ..AMPLE
+            },
             mask: 0x00ff_0000,
             is_counted: false,
         },
@@ -67,9 +73,11 @@ impl Variant {
             ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
             capacity: 1024,
             inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 6,
-            flows_of_host: 2,
+            quotas: FlowQuotas {
+                endpoint: 6,
+                host: 2,
+                ..AMPLE
+            },
             mask: u32::MAX,
             is_counted: true,
         },
@@ -81,9 +89,7 @@ impl Variant {
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 1024,
-            flows_of_host: 1024,
+            quotas: AMPLE,
             mask: MarkLayout::DEFAULT.mask(),
             is_counted: true,
         },
@@ -95,9 +101,7 @@ impl Variant {
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 1024,
-            flows_of_host: 1024,
+            quotas: AMPLE,
             mask: MarkLayout::DEFAULT.mask(),
             is_counted: true,
         },
@@ -112,9 +116,10 @@ impl Variant {
         ports: &[(40960, 41471)],
         capacity: 8,
         inbound: 8,
-        inbound_per_endpoint: 3,
-        flows_per_endpoint: 1024,
-        flows_of_host: 1024,
+        quotas: FlowQuotas {
+            inbound: 3,
+            ..AMPLE
+        },
         mask: MarkLayout::DEFAULT.mask(),
         is_counted: true,
     };
@@ -141,19 +146,16 @@ impl Variant {
         Ok(DatapathSettings {
             cache: 64,
             mark: self.layout()?,
-            masquerade_v4: true,
             masquerade_v6: self.masquerade_v6,
             metadata: self.metadata,
             path: self.path,
             stack: self.stack,
             slices,
-            earlier: NO_SLICES,
             flows_v4: self.capacity,
             flows_v6: self.capacity,
             inbound: self.inbound,
-            flows_per_endpoint: self.flows_per_endpoint,
-            inbound_per_endpoint: self.inbound_per_endpoint,
-            flows_of_host: self.flows_of_host,
+            quotas: self.quotas,
+            ..DatapathSettings::default()
         })
     }
 
@@ -174,14 +176,14 @@ impl Variant {
                 MetadataPolicy::Block => Metadata::Block,
                 MetadataPolicy::Stack => Metadata::Stack,
             },
-            flows_per_endpoint: self.flows_per_endpoint.into(),
-            inbound_per_endpoint: self.inbound_per_endpoint.into(),
-            flows_of_host: self.flows_of_host.into(),
+            endpoint_quota: self.quotas.endpoint.into(),
+            inbound_quota: self.quotas.inbound.into(),
+            host_quota: self.quotas.host.into(),
             path_stack: self.path == DatapathMode::Stack,
             service_nat: self.path == DatapathMode::ServiceNat,
             stack_capacity: self.stack as usize,
             ports: self.ports.to_vec(),
-            lookups: Lookups::NONE,
+            lookups: CompatLookups::NONE,
             inbound_capacity: self.inbound as usize,
             flow_capacity: self.capacity as usize,
         })

@@ -25,7 +25,7 @@ pub(super) fn compute(alu: Alu, wide: bool, left: u64, right: u64) -> u64 {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the lower bytes are what is asked for"
+    reason = "the lower bytes are the requested part"
 )]
 fn compute_wide(alu: Alu, left: u64, right: u64) -> u64 {
     let amount = right as u32;

@@ -1,11 +1,11 @@
 //! Code that the verifier removes from a program. The verifier follows read-only globals and finds
-//! branches on them that go one way only. It removes the other way and the branch
-//! (`opt_hard_wire_dead_code_branches`, `opt_remove_dead_code` and `opt_remove_nops` of
+//! conditional jumps on them that have one reachable target. It removes the other target and the
+//! jump (`opt_hard_wire_dead_code_branches`, `opt_remove_dead_code` and `opt_remove_nops` of
 //! `kernel/bpf/verifier.c`). The load of the global stays.
 //!
-//! This module follows a register while its value is the same on all ways to an instruction. The
-//! verifier goes each way by itself and follows ranges of numbers too. It finds a little more, and
-//! each version of it finds something different; this count is the same on every kernel.
+//! This module follows a register while its value is the same on all paths to an instruction. The
+//! verifier explores each path by itself and follows ranges of numbers too. It finds a little more,
+//! and each version of it finds something different; this count is the same on every kernel.
 
 use std::collections::BTreeMap;
 

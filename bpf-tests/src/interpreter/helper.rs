@@ -1,9 +1,9 @@
 //! The kernel's helpers, as far as the programs use them.
 
 use anyhow::{Result, bail, ensure};
+use testkit::testrun::REDIRECT;
 
 use super::memory::{self, Memory};
-use crate::testrun::REDIRECT;
 
 /// `ENOMEM` and `ENOTSUPP` of the kernel, as helpers return them.
 const NO_MEMORY: i64 = -12;

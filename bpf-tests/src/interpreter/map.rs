@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use anyhow::{Result, anyhow, bail, ensure};
 use aya_obj::EbpfSectionKind;
 use aya_obj::generated::bpf_map_type;
-
-use crate::testrun::snapshot::Snapshot;
+use testkit::testrun::snapshot::Snapshot;
 
 /// Errors of helpers: numbers of `include/uapi/asm-generic/errno-base.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

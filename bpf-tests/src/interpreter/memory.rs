@@ -53,7 +53,7 @@ pub(super) fn map_number(address: u64) -> Result<usize> {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the halves of an address are what is asked for"
+    reason = "the halves of an address are the requested part"
 )]
 fn split(address: u64) -> (u32, usize) {
     ((address >> 32) as u32, address as u32 as usize)

@@ -27,10 +27,10 @@ use zerocopy::FromBytes as _;
 pub use cost::Cost;
 pub use lines::Origin;
 
-use crate::testrun::{Input, Output, Programs};
 use helper::Host;
 use memory::Memory;
 use program::Image;
+use testkit::testrun::{Input, Output, Programs};
 
 /// The programs, their maps, and what helpers know.
 #[derive(Clone, Debug)]

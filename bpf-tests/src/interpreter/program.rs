@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use aya_obj::Object;
+use testkit::testrun::snapshot::Snapshot;
 
 use super::dead;
 use super::instruction::{self, Instruction};
 use super::lines::Lines;
 use super::map::Map;
-use crate::testrun::snapshot::Snapshot;
 
 /// A program, ready to run.
 #[derive(Debug)]

@@ -174,7 +174,7 @@ fn place(registers: &[u64; REGISTERS], base: usize, offset: i16) -> u64 {
 /// The lower and the upper half of a register.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the halves are what is asked for"
+    reason = "the halves are the requested parts"
 )]
 fn halves(register: u64) -> [u32; 2] {
     [register as u32, (register >> 32) as u32]

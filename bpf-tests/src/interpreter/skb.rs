@@ -2,9 +2,9 @@
 //! test run. The whole packet is linear, and no device has summed it up.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use testkit::testrun::Input;
 
 use super::memory;
-use crate::testrun::Input;
 
 /// Offsets of the fields that the programs use.
 mod field {

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use datapath_common::outcome::{DropReason, Verdict};
 
-use super::parse::{self, Ip, Piece};
+use super::parse::{self, FragmentKind, Ip};
 use super::policy::{Policy, Unknown, policy, unknown};
 use super::rewrite::{self, Side};
 use super::stack::{Sender, of_packet_by};
-use super::state::{Datagram, Inside, New, Outside, Told, of_packet};
+use super::state::{Datagram, FragmentRecord, Inside, New, Outside, of_packet};
 use super::transport::{self, Part, Ports, Transport};
 use super::world::{Eni, Pod, Pool};
 use super::{Decided, Done, Passage, Stop, Way};
@@ -80,17 +80,17 @@ impl Passage<'_> {
             origin,
         };
         let (protocol, ports) = match ip.piece {
-            Piece::Later => match (self.told(ip), policy) {
-                (Some(Told::Ports(protocol, source, destination)), _) => {
+            FragmentKind::Later => match (self.recorded(ip), policy) {
+                (Some(FragmentRecord::Ports(protocol, source, destination)), _) => {
                     (protocol, later(source, destination))
                 }
-                (Some(Told::Portless), _) => {
+                (Some(FragmentRecord::Portless), _) => {
                     return self.unknown(ip, &owner, unknown(policy, None), origin);
                 }
                 (_, Policy::Keep) => return Ok(self.out(ip, &owner, origin, Verdict::Eni)),
                 _ => return Err(DropReason::FragmentUnknown.into()),
             },
-            Piece::Whole | Piece::First => {
+            FragmentKind::Whole | FragmentKind::First => {
                 let read = transport::read(&self.frame, ip);
                 if by_notes && !matches!(read, Ok(Transport::Ports(_))) {
                     self.tell_portless(ip);
@@ -303,33 +303,33 @@ impl Passage<'_> {
 
     /// Stores the ports of a datagram's first fragment.
     pub(super) fn note(&mut self, ip: &Ip, protocol: u8, ports: Ports) {
-        if ip.piece == Piece::First {
-            let told = Told::Ports(protocol, ports.source, ports.destination);
-            self.state.datagrams.insert(datagram(ip), Some(told));
+        if ip.piece == FragmentKind::First {
+            let recorded = FragmentRecord::Ports(protocol, ports.source, ports.destination);
+            self.state.datagrams.insert(datagram(ip), Some(recorded));
         }
     }
 
     /// Stores the flow that the first fragment of an ICMP error quotes.
     pub(super) fn note_error(&mut self, ip: &Ip, outside: Outside) {
-        if ip.piece == Piece::First {
+        if ip.piece == FragmentKind::First {
             // The ENI of the flow follows from the datagram's receiver.
-            let told = Told::Error(Outside { eni: 0, ..outside });
-            self.state.datagrams.insert(datagram(ip), Some(told));
+            let recorded = FragmentRecord::Error(Outside { eni: 0, ..outside });
+            self.state.datagrams.insert(datagram(ip), Some(recorded));
         }
     }
 
     /// Stored transport of a fragment's datagram.
-    pub(super) fn told(&self, ip: &Ip) -> Option<Told> {
+    pub(super) fn recorded(&self, ip: &Ip) -> Option<FragmentRecord> {
         *self.state.datagrams.get(&datagram(ip))?
     }
 
     /// The protocol and the ports of the datagram of a later fragment.
     pub(super) fn recall(&self, ip: &Ip) -> Option<(u8, Ports)> {
-        match self.told(ip)? {
-            Told::Ports(protocol, source, destination) => {
+        match self.recorded(ip)? {
+            FragmentRecord::Ports(protocol, source, destination) => {
                 Some((protocol, later(source, destination)))
             }
-            Told::Portless | Told::Reordered | Told::Error(_) => None,
+            FragmentRecord::Portless | FragmentRecord::Reordered | FragmentRecord::Error(_) => None,
         }
     }
 }

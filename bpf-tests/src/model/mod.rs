@@ -7,6 +7,7 @@
 
 pub mod parse;
 pub mod policy;
+mod programs;
 mod progress;
 pub mod rewrite;
 pub mod stack;
@@ -16,10 +17,6 @@ pub mod wire;
 pub mod world;
 
 mod egress;
-mod from_endpoint;
-mod from_network;
-mod to_endpoint;
-mod to_network;
 
 use std::net::IpAddr;
 
@@ -64,7 +61,7 @@ pub struct Answer {
     /// Outcome that is counted; `None`: none.
     pub outcome: Option<Outcome>,
     /// Next step of the packet.
-    pub way: Way,
+    pub next: Way,
     /// The frame afterwards.
     pub frame: Vec<u8>,
     /// The mark afterwards.
@@ -92,7 +89,7 @@ type Decided = Result<Done, Stop>;
 /// A packet that goes on.
 type Done = (Verdict, Way);
 
-/// A packet on its way through a program.
+/// A packet that passes through a program.
 struct Passage<'a> {
     world: &'a World,
     state: &'a mut State,
@@ -127,7 +124,7 @@ pub fn predict(
     if program == Program::ToNetwork && packet.mark & world.settings.marks.done != 0 {
         return Ok(Answer {
             outcome: None,
-            way: Way::Pass,
+            next: Way::Pass,
             frame: passage.frame,
             mark: passage.mark,
         });
@@ -139,15 +136,15 @@ pub fn predict(
         Program::ToEndpoint => passage.stack_delivers(),
     };
     match decided {
-        Ok((verdict, way)) => Ok(Answer {
+        Ok((verdict, next)) => Ok(Answer {
             outcome: Some(Outcome::Passed(verdict)),
-            way,
+            next,
             frame: passage.frame,
             mark: passage.mark,
         }),
         Err(Stop::Drop(reason)) => Ok(Answer {
             outcome: Some(Outcome::Dropped(reason)),
-            way: Way::Drop,
+            next: Way::Drop,
             frame: passage.frame,
             mark: passage.mark,
         }),

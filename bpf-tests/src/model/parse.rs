@@ -22,7 +22,7 @@ pub const SCTP: u8 = 132;
 
 /// Part of a datagram that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum FragmentKind {
     /// All of it.
     Whole,
     /// The first fragment.
@@ -53,7 +53,7 @@ pub struct Ip {
     /// End of the packet; later bytes are padding of the frame.
     pub end: usize,
     /// Part of a datagram that this is.
-    pub piece: Piece,
+    pub piece: FragmentKind,
     /// Identification of the datagram.
     pub id: u32,
 }
@@ -133,11 +133,11 @@ fn read_ipv4(frame: &[u8], start: usize, end: usize) -> Option<Ip> {
     })
 }
 
-fn piece(offset: u16, more: bool) -> Piece {
+fn piece(offset: u16, more: bool) -> FragmentKind {
     match (offset, more) {
-        (0, false) => Piece::Whole,
-        (0, true) => Piece::First,
-        (_, _) => Piece::Later,
+        (0, false) => FragmentKind::Whole,
+        (0, true) => FragmentKind::First,
+        (_, _) => FragmentKind::Later,
     }
 }
 
@@ -183,7 +183,7 @@ fn read_ipv6(frame: &[u8], start: usize, end: usize) -> Option<Ip> {
         header_length: 40,
         transport: start + 40,
         end,
-        piece: Piece::Whole,
+        piece: FragmentKind::Whole,
         id: 0,
     })
 }
@@ -211,7 +211,7 @@ fn extensions(frame: &[u8], mut ip: Ip) -> Ip {
             _ => break,
         }
         ip.protocol = header[0];
-        if ip.piece == Piece::Later {
+        if ip.piece == FragmentKind::Later {
             break;
         }
     }

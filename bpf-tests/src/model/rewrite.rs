@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::parse::{ICMP, Ip, Piece, UDP};
+use super::parse::{FragmentKind, ICMP, Ip, UDP};
 use super::transport::{checksum_at, port_at};
 use super::wire::{adjusted, number16, octets, put, replace};
 
@@ -63,7 +63,7 @@ fn covers_addresses(ip: &Ip) -> bool {
 /// Replaces the address of a side, and its port if `port` differs and the packet has it.
 pub fn translate(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr, port: u16) {
     replace_address(frame, ip, side, address);
-    if ip.piece == Piece::Later {
+    if ip.piece == FragmentKind::Later {
         return;
     }
     replace_port(frame, ip, side, port);
@@ -83,7 +83,7 @@ fn replace_address(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr) {
         &[]
     };
     replace(frame, at, &new, header_checksum);
-    if ip.piece != Piece::Later && covers_addresses(ip) {
+    if ip.piece != FragmentKind::Later && covers_addresses(ip) {
         carry(frame, ip, &old, &new);
     }
 }

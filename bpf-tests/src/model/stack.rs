@@ -3,8 +3,8 @@
 use datapath_common::outcome::{DropReason, Verdict};
 
 use super::egress::{datagram, received, sent};
-use super::parse::{Ip, Piece, TCP};
-use super::state::{Inside, Noted, State, Told, of_packet, shown};
+use super::parse::{FragmentKind, Ip, TCP};
+use super::state::{FragmentRecord, Inside, Noted, State, of_packet, shown};
 use super::transport::{self, ACK, Part, Ports, RST, SYN, Transport};
 use super::world::{Pod, World};
 use super::{Done, Passage};
@@ -150,12 +150,12 @@ impl Passage<'_> {
             return Path::Reordered;
         }
         let (protocol, ports) = match ip.piece {
-            Piece::Later => match self.recall(ip) {
-                Some(told) => told,
+            FragmentKind::Later => match self.recall(ip) {
+                Some(recorded) => recorded,
                 // No ports, like its first fragment.
                 None => return Path::Direct,
             },
-            Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
+            FragmentKind::Whole | FragmentKind::First => match transport::read(&self.frame, ip) {
                 Ok(Transport::Ports(ports)) => (ip.protocol, ports),
                 Ok(Transport::Error) => {
                     self.tell_portless(ip);
@@ -187,7 +187,7 @@ impl Passage<'_> {
     fn has_used(&self, ip: &Ip, protocol: u8, ports: Ports) -> bool {
         let begins = match protocol {
             TCP => ports.flags & (SYN | ACK | RST) == SYN,
-            _ => ports.part == Part::Opens && ip.piece != Piece::Later,
+            _ => ports.part == Part::Opens && ip.piece != FragmentKind::Later,
         };
         let Some(other) = self.world.pod(ip.destination) else {
             return false;
@@ -222,11 +222,11 @@ impl Passage<'_> {
     /// fragment came before the first. If the first one's path is known, the others take the same
     /// path.
     pub(super) fn is_reordered(&self, ip: &Ip) -> bool {
-        let told = self.state.datagrams.get(&datagram(ip)).copied().flatten();
+        let recorded = self.state.datagrams.get(&datagram(ip)).copied().flatten();
         match ip.piece {
-            Piece::Whole => false,
-            Piece::First => told == Some(Told::Reordered),
-            Piece::Later => matches!(told, None | Some(Told::Reordered)),
+            FragmentKind::Whole => false,
+            FragmentKind::First => recorded == Some(FragmentRecord::Reordered),
+            FragmentKind::Later => matches!(recorded, None | Some(FragmentRecord::Reordered)),
         }
     }
 
@@ -242,20 +242,20 @@ impl Passage<'_> {
 
     /// Marks a datagram that begins with a later fragment as out of order.
     pub(super) fn tell_reordered(&mut self, ip: &Ip) {
-        if ip.piece == Piece::Later {
-            self.tell(ip, Told::Reordered);
+        if ip.piece == FragmentKind::Later {
+            self.tell(ip, FragmentRecord::Reordered);
         }
     }
 
     /// Makes the fragments of a datagram without ports follow its first one.
     pub(super) fn tell_portless(&mut self, ip: &Ip) {
-        if ip.piece == Piece::First {
-            self.tell(ip, Told::Portless);
+        if ip.piece == FragmentKind::First {
+            self.tell(ip, FragmentRecord::Portless);
         }
     }
 
-    fn tell(&mut self, ip: &Ip, told: Told) {
-        self.state.datagrams.insert(datagram(ip), Some(told));
+    fn tell(&mut self, ip: &Ip, recorded: FragmentRecord) {
+        self.state.datagrams.insert(datagram(ip), Some(recorded));
     }
 }
 

@@ -105,7 +105,7 @@ impl Noted {
 
 /// Transport of a fragmented datagram, as its fragments have shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FragmentRecord {
     /// Protocol, source and destination port.
     Ports(u8, u16, u16),
     /// An ICMP error that quotes an answer of this flow.
@@ -130,7 +130,7 @@ pub struct State {
     /// Numbers of flows through the stack that were stored, and that could not be, per family.
     pub stack_counts: StackCounts,
     /// Fragmented datagrams; `None`: the entry is too old.
-    pub datagrams: BTreeMap<Datagram, Option<Told>>,
+    pub datagrams: BTreeMap<Datagram, Option<FragmentRecord>>,
     /// Link-local addresses that devices have sent from (true) and to, in the order of first use.
     pub link_locals: BTreeMap<(u32, bool), Vec<IpAddr>>,
     /// Flows of each endpoint.
@@ -219,9 +219,9 @@ impl State {
     ) -> Result<Result<Outside, DropReason>, String> {
         let used = self.quota.get(&new.endpoint).copied().unwrap_or_default();
         let most = if new.endpoint == 0 {
-            world.settings.flows_of_host
+            world.settings.host_quota
         } else {
-            world.settings.flows_per_endpoint
+            world.settings.endpoint_quota
         };
         if used >= most {
             return Ok(Err(DropReason::QuotaExceeded));
@@ -277,7 +277,7 @@ impl State {
             Some(first) if port != first && is_free(self, first) => {
                 return Err(format!("port {port}, although {first} is free"));
             }
-            // Nothing was in the way: then this port is the first choice, and stays that for the
+            // Without competing flows this port is the first choice, and remains that for the
             // pod's port.
             None if !self.is_crowded(world, &outside(port)) => {
                 self.candidates.insert(key, port);
@@ -342,7 +342,7 @@ impl State {
         if self.shows_inbound(endpoint, inside, shown) {
             return Ok(());
         }
-        if self.inbound_of(endpoint) >= world.settings.inbound_per_endpoint {
+        if self.inbound_of(endpoint) >= world.settings.inbound_quota {
             return Err(DropReason::InboundQuotaExceeded);
         }
         // An entry of the address's former pod does not count.

@@ -2,7 +2,7 @@
 
 use datapath_common::outcome::DropReason;
 
-use super::parse::{ICMP, ICMPV6, Ip, Piece, SCTP, TCP, UDP};
+use super::parse::{FragmentKind, ICMP, ICMPV6, Ip, SCTP, TCP, UDP};
 use super::wire::{byte, number16, number32};
 
 /// FIN of TCP.
@@ -149,7 +149,7 @@ fn ports(frame: &[u8], at: usize, flags: u8, part: Part) -> Ports {
 pub fn quoted(frame: &[u8], ip: &Ip) -> Result<Option<Ports>, DropReason> {
     let at = ip.transport;
     let is_icmp = matches!((ip.version, ip.protocol), (4, ICMP) | (6, ICMPV6));
-    if ip.piece == Piece::Later || !is_icmp && !matches!(ip.protocol, TCP | UDP | SCTP) {
+    if ip.piece == FragmentKind::Later || !is_icmp && !matches!(ip.protocol, TCP | UDP | SCTP) {
         return Ok(None);
     }
     if at + 8 > ip.end {

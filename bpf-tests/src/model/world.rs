@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use flows::Lookups;
+use flows::CompatLookups;
 use ipnet::IpNet;
 
 use super::parse::SCTP;
@@ -155,7 +155,7 @@ pub struct Settings {
     /// The outcome of packets to the metadata service.
     pub metadata: Metadata,
     /// Translated flows that one endpoint may have.
-    pub flows_per_endpoint: u64,
+    pub endpoint_quota: u64,
     /// True if all pod traffic takes the stack.
     pub path_stack: bool,
     /// True if flows that the stack carries take it both ways.
@@ -165,13 +165,13 @@ pub struct Settings {
     /// Ports for translation: first and last of each range.
     pub ports: Vec<(u16, u16)>,
     /// Cases in which the programs look for flows of an earlier policy.
-    pub lookups: Lookups,
+    pub lookups: CompatLookups,
     /// Capacity for inbound flows.
     pub inbound_capacity: usize,
     /// Inbound flows that one endpoint may have.
-    pub inbound_per_endpoint: u64,
+    pub inbound_quota: u64,
     /// Flows that the host may have.
-    pub flows_of_host: u64,
+    pub host_quota: u64,
     /// Capacity for translated flows of a family.
     pub flow_capacity: usize,
 }

@@ -13,8 +13,8 @@ use loader::bpf::DatapathSettings;
 use serde::Serialize;
 
 use crate::interpreter::{Cost, Machine};
-use crate::testrun::{Output, Programs};
 use path::{Path, Sent, Step};
+use testkit::testrun::{Output, Programs};
 
 /// A path and its cost.
 #[derive(Clone, Debug, Serialize)]

@@ -7,8 +7,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, GatewayEntry,
 };
 use datapath_common::masquerade::PoolPolicy;
-
-use crate::testrun::{self, Programs, scene};
+use testkit::testrun::{self, Programs, scene};
 
 /// A device, by its index and MAC.
 pub(super) type Device = (u32, [u8; 6]);

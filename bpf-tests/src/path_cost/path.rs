@@ -3,10 +3,10 @@
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
+use testkit::packet::{Body, Frame, other};
+use testkit::testrun::Input;
 
 use super::node::{Device, ENI_0, ENI_1, NETS, Net, POD_A, ROUTER, VETH_A};
-use crate::packet::{Body, Frame, other};
-use crate::testrun::Input;
 
 /// A port of ours, which a flow keeps.
 const PORT: u16 = 50_000;
@@ -116,7 +116,7 @@ impl Step {
             Body::Echo { .. } => 4,
             _ => 0,
         };
-        let port = made.get(crate::packet::ETHERNET + header + place..)?;
+        let port = made.get(testkit::packet::ETHERNET + header + place..)?;
         port.first_chunk().copied().map(u16::from_be_bytes)
     }
 }

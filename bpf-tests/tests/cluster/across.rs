@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_tests::cluster::{Cluster, PodAt, SOON};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::source_check;
-use bpf_tests::fabric::traffic::Protocol;
 use ipam::Family;
+use testkit::cluster::{Cluster, PodAt, SOON};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::source_check;
+use testkit::fabric::traffic::Protocol;
 
 /// The key of the ENI that owns a pod's address of a family.
 pub(crate) fn owner(cluster: &Cluster, pod: &PodAt, family: Family) -> u16 {
@@ -56,7 +56,7 @@ pub(crate) fn everywhere(cluster: &Cluster, pods: &[&PodAt]) {
 }
 
 #[track_caller]
-pub(crate) fn exchange_all(from: bpf_tests::fabric::Place<'_>, to: bpf_tests::fabric::Place<'_>) {
+pub(crate) fn exchange_all(from: testkit::fabric::Place<'_>, to: testkit::fabric::Place<'_>) {
     for protocol in Protocol::ALL {
         if let Err(error) = protocol.exchange(from, to) {
             panic!(

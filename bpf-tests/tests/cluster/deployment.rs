@@ -3,10 +3,10 @@
 
 use std::process::Stdio;
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, DNS, PodAt, SOON, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::ProxyMode;
 use serde_json::{Value, json};
+use testkit::cluster::{Cluster, ClusterSpec, DNS, PodAt, SOON, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::ProxyMode;
 
 use crate::across;
 
@@ -105,10 +105,10 @@ fn forwards(cluster: &Cluster, pod: &PodAt) {
         let answer = cluster.control().run(line)?;
         check(answer.trim() == pod.name, || answer.clone())
     };
-    let asked = eventually(SOON, "the port is forwarded", ask);
+    let outcome = eventually(SOON, "the port is forwarded", ask);
     forward.kill().unwrap();
     forward.wait().unwrap();
-    asked.unwrap();
+    outcome.unwrap();
 }
 
 fn spread(pods: &[PodAt]) -> Vec<usize> {

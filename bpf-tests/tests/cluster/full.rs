@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, SOON, deployment};
-use bpf_tests::fabric::Spec;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Addressing;
-use bpf_tests::kubernetes::{Kubectl, ProxyMode};
 use serde_json::Value;
+use testkit::cluster::{Cluster, ClusterSpec, SOON, deployment};
+use testkit::fabric::Spec;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Addressing;
+use testkit::kubernetes::{Kubectl, ProxyMode};
 
 /// The agents' pods.
 const AGENTS: &str =

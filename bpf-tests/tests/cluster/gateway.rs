@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, SOON, deployment};
-use bpf_tests::cri::IMAGE;
-use bpf_tests::fabric::Netns;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::kubernetes::ProxyMode;
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::cluster::{Cluster, ClusterSpec, SOON, deployment};
+use testkit::cri::IMAGE;
+use testkit::fabric::Netns;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::kubernetes::ProxyMode;
 
 use crate::across;
 use crate::lifecycle::cilium_node;

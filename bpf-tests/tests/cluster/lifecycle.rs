@@ -1,11 +1,11 @@
 //! A cluster's life with Towpath: nodes become ready with it and by nothing else, its agents are
 //! replaced, a node leaves, Towpath goes.
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, Worker, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::{Kubectl, ProxyMode, deploy};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::cluster::{Cluster, ClusterSpec, PodAt, SOON, Worker, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::{Kubectl, ProxyMode, deploy};
 
 use crate::across;
 

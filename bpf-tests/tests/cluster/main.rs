@@ -13,5 +13,6 @@ mod gateway;
 mod lifecycle;
 mod mishaps;
 mod operated;
+mod pools;
 mod reboot;
 mod waiting;

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_tests::cluster::{Cluster, PodAt, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::Protocol;
 use ec2_fake::{Answer, Ask, Call, Create, Describe, Item, What};
 use ipam::Family;
+use testkit::cluster::{Cluster, PodAt, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::Protocol;
 
 use crate::across;
 use crate::operated::{is_in_order, packets_go, scale, site, spec, two_of_each_node};
@@ -98,7 +98,7 @@ fn an_eni_is_detached(cluster: &mut Cluster) {
     println!("an ENI that was detached was there again after {took:?}");
 }
 
-/// More pods are asked for than there are addresses for.
+/// More pods are requested than there are addresses for.
 fn ec2_is_away(cluster: &mut Cluster) {
     let pods = chosen(cluster);
     cluster.site.as_mut().unwrap().hide();

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use bpf_tests::cloud::{Site, SiteSpec, audit};
-use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::kubernetes::ProxyMode;
 use ipam::Family;
+use testkit::cloud::{Site, SiteSpec, audit};
+use testkit::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::kubernetes::ProxyMode;
 
 use crate::across;
 

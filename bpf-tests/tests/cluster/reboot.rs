@@ -1,8 +1,8 @@
 //! A node's parts end and come back: kubelet and runtime alone, then the whole machine.
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::ProxyMode;
+use testkit::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::ProxyMode;
 
 use crate::across;
 

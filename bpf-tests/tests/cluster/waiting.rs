@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use bpf_tests::cluster::{Cluster, ClusterSpec, PLAIN_POOL, SOON, deployment, plain_pool};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::ProxyMode;
 use serde_json::{Value, json};
+use testkit::cluster::{Cluster, ClusterSpec, PLAIN_POOL, SOON, deployment, plain_pool};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::ProxyMode;
 
 use crate::lifecycle::cilium_node;
 
@@ -24,10 +24,12 @@ fn of_pool(cluster: &Cluster, list: &str) -> Result<Vec<Value>> {
 }
 
 /// True if the node requests an address of each family for every pod.
-fn is_asked_for(cluster: &Cluster) -> Result<bool> {
-    let asked = of_pool(cluster, "requested")?;
+fn is_requested(cluster: &Cluster) -> Result<bool> {
+    let requested = of_pool(cluster, "requested")?;
     let is_needed = |family: &str| {
-        let needed = asked.iter().filter_map(|e| e["needed"][family].as_u64());
+        let needed = requested
+            .iter()
+            .filter_map(|e| e["needed"][family].as_u64());
         needed.sum::<u64>() >= u64::from(PODS)
     };
     Ok(is_needed("ipv4-addrs") && is_needed("ipv6-addrs"))
@@ -64,10 +66,10 @@ fn pods_are_up_at_the_kubelet_s_next_try_after_their_blocks_came() {
     pods["spec"]["template"]["metadata"]["annotations"] = chosen;
     cluster.apply(&[plain_pool(), pods]).unwrap();
 
-    let asked = || check(is_asked_for(&cluster)?, || "too little".to_owned());
-    eventually(SOON, "both families are asked for, for each pod", asked).unwrap();
+    let requested = || check(is_requested(&cluster)?, || "too little".to_owned());
+    eventually(SOON, "both families are requested for each pod", requested).unwrap();
     let refused = || {
-        assert!(is_asked_for(&cluster)?, "who waits was forgotten");
+        assert!(is_requested(&cluster)?, "who waits was forgotten");
         let failures = failures(&cluster)?;
         let waiting = failures.values().filter(|count| **count >= ATTEMPTS);
         check(waiting.count() >= PODS as usize, || format!("{failures:?}"))

@@ -1,9 +1,9 @@
 //! Addresses that move between pods, and unused addresses.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Protocol, ping};
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Protocol, ping};
+use testkit::fabric::{Fabric, Place, Spec};
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, eni_status, within};
 
@@ -74,7 +74,7 @@ fn an_address_of_ours_that_no_pod_has_is_a_dead_end() {
             assert_eq!(count(&fabric, "from_endpoint", "no-endpoint"), before + 1);
             // The node gets the error at once.
             let node = fabric.node_at(family).unwrap();
-            let error = bpf_tests::fabric::traffic::tcp(node, (nobody, 9).into()).unwrap_err();
+            let error = testkit::fabric::traffic::tcp(node, (nobody, 9).into()).unwrap_err();
             let unreachable = format!("{error:#}");
             assert!(
                 unreachable.contains("unreachable") || unreachable.contains("EHOSTUNREACH"),

@@ -1,11 +1,11 @@
 //! Objects of the host and of others on the node, and changes while the agent runs.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::state::{State, difference};
-use bpf_tests::fabric::traffic::{Echo, Protocol, Stream, tcp_bulk};
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::state::{State, difference};
+use testkit::fabric::traffic::{Echo, Protocol, Stream, tcp_bulk};
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, End, HEAL, PEER, carry, carry_all, get, nothing_differs, within};
 
@@ -69,7 +69,7 @@ fn an_excluded_eni_stays_as_its_owner_has_it() {
     let pod = fabric.add_pod(1, 0).unwrap();
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     // The excluded ENI's own address belongs to the host, and is reached as such.
-    let own = bpf_tests::fabric::Place {
+    let own = testkit::fabric::Place {
         netns: &fabric.node,
         address: "10.0.2.10".parse().unwrap(),
     };
@@ -125,7 +125,7 @@ rule add priority 1536 from 192.0.2.7 lookup 12";
         .node
         .run("ip -6 route append default via fe80::99 dev eth1 table 11")
         .unwrap();
-    within(HEAL, "the way out is ours again", || {
+    within(HEAL, "the egress route is ours again", || {
         let v4 = fabric.node.run("ip route get 10.0.200.10 mark 0x2000000")?;
         let v6 = fabric.node.run("ip -6 route show table 11")?;
         check(

@@ -1,9 +1,9 @@
 //! Nodes on which IPv6 is turned off by sysctl, as hardening guides recommend.
 
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, carry, nothing_differs, within};
 

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, nothing_differs, within};
 

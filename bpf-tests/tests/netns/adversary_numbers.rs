@@ -1,11 +1,11 @@
 //! Device indexes that are exchanged while pods send: the ENIs keep their numbers, and no packet
 //! leaves by another ENI in between.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Place, Spec};
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 

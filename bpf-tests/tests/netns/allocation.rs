@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
-use bpf_tests::fabric::command;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::agent::{FAULT_VARIABLE, START};
+use testkit::fabric::command;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Netns, Place, Spec};
 
 use crate::support::{CHANGE, within};
 
@@ -413,7 +413,7 @@ fn a_released_address_rests_until_its_flows_are_gone_and_its_time_is_over() {
     let mut fabric = Fabric::ready(&spec).unwrap();
     let mut guest = Guest::new(&fabric, "guest");
     guest.add(&fabric, &json!({}));
-    let site = bpf_tests::fabric::world::Site::Internet;
+    let site = testkit::fabric::world::Site::Internet;
     for family in Family::ALL {
         let to = fabric.world().unwrap().at(site, family);
         Protocol::Udp.exchange(guest.at(family), to).unwrap();

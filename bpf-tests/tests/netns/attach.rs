@@ -1,8 +1,8 @@
 //! ENIs that come late, change their name, go, and come back.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{
     CHANGE, End, PEER, carry_all, eni_status, get, nothing_differs, wait_for_eni, within,
@@ -95,7 +95,7 @@ fn an_eni_that_goes_takes_nothing_with_it_and_comes_back_with_another_index() {
     carry_all(&fabric, PEER, End::Pod(&other), &[0]);
     carry_all(&fabric, End::Pod(&pod), End::Pod(&other), &[]);
     carry_all(&fabric, End::Node, End::Pod(&pod), &[]);
-    let stuck = bpf_tests::fabric::traffic::ping(
+    let stuck = testkit::fabric::traffic::ping(
         pod.at(ipam::Family::V4),
         fabric.peer(ipam::Family::V4).address,
         &["-W", "1"],
@@ -142,7 +142,7 @@ fn an_eni_that_leaves_the_document_is_withdrawn() {
     fabric.publish().unwrap();
     wait_for_eni(&fabric, 1, "ready");
     let after = fabric.state().unwrap();
-    assert_eq!(bpf_tests::fabric::state::difference(&before, &after), "");
+    assert_eq!(testkit::fabric::state::difference(&before, &after), "");
     fabric.finish().unwrap();
 }
 
@@ -178,8 +178,8 @@ fn an_unknown_mac_holds_back_nobody_else() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();
     let mut document = fabric.document();
     let stray =
-        bpf_tests::fabric::layout::Eni::new(2, bpf_tests::fabric::layout::Addressing::Addresses);
-    let mut entry = bpf_tests::fabric::document::document(std::slice::from_ref(&stray));
+        testkit::fabric::layout::Eni::new(2, testkit::fabric::layout::Addressing::Addresses);
+    let mut entry = testkit::fabric::document::document(std::slice::from_ref(&stray));
     document["status"]["eni"]["enis"][stray.id()] =
         entry["status"]["eni"]["enis"][stray.id()].take();
     fabric.agent.write_document(&document).unwrap();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{get, within};
 
@@ -194,12 +194,12 @@ fn flowtables_with_enis_are_named() {
 fn filters_of_tc_behind_ours_at_an_eni_are_named() {
     let fabric = Fabric::ready(&Spec::default()).unwrap();
     let folder = fabric.pin_root().with_file_name("");
-    let mut ahead = ForeignProgram::load("ahead", &folder, Deed::Pass).unwrap();
+    let mut ahead = ForeignProgram::load("ahead", &folder, Action::Pass).unwrap();
     ahead
         .attach_tcx(&fabric.node, "eth1", Position::First)
         .unwrap();
     until_named(&fabric, &[]);
-    let behind = ForeignProgram::load("behind", &folder, Deed::Pass).unwrap();
+    let behind = ForeignProgram::load("behind", &folder, Action::Pass).unwrap();
     fabric.node.run("tc qdisc add dev eth1 clsact").unwrap();
     behind.attach_filter(&fabric.node, "eth1", 7).unwrap();
     until_named(&fabric, &[("tc eth1 ingress, behind", "priority 7")]);
@@ -246,7 +246,7 @@ fn a_policy_that_drops_what_is_forwarded_is_a_warning_until_its_counter_grows() 
             };
             (of(&status["warnings"]), of(&status["health"]["reasons"]))
         };
-        let told = |what, expected| {
+        let reported = |what, expected| {
             within(READ, what, || {
                 let found = policies();
                 check(found == expected, || format!("{program}: {found:?}"))
@@ -257,12 +257,12 @@ fn a_policy_that_drops_what_is_forwarded_is_a_warning_until_its_counter_grows() 
             fabric.node.run(&line).unwrap();
         };
         set("DROP");
-        told("a warning", (1, 0));
+        reported("a warning", (1, 0));
         let peer = fabric.peer(Family::V4).address;
         ping(pod.at(Family::V4), peer, &["-c1", "-W1"]).unwrap_err();
-        told("a problem", (0, 1));
+        reported("a problem", (0, 1));
         set("ACCEPT");
-        told("neither", (0, 0));
+        reported("neither", (0, 0));
     }
     fabric.finish().unwrap();
 }

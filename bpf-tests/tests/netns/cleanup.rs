@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::state::{State, difference};
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::state::{State, difference};
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{End, PEER, carry_all};
 
 /// Foreign objects on the node: next to ours, and on our devices. The first rule matches when the
-/// kernel is asked to delete ours, because an omitted selector matches any value.
+/// kernel gets a request to delete ours, because an omitted selector matches any value.
 const FOREIGN: &str = "\
 rule add priority 20 from 192.0.2.7 lookup 220
 rule add priority 112 from 10.0.1.10 to 192.0.2.9 lookup 11
@@ -56,8 +56,12 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
     };
     let mut fabric = Fabric::create(&spec).unwrap();
     fabric.node.ip(FOREIGN).unwrap();
-    let mut foreign =
-        ForeignProgram::load("foreign", &fabric.pin_root().with_file_name(""), Deed::Pass).unwrap();
+    let mut foreign = ForeignProgram::load(
+        "foreign",
+        &fabric.pin_root().with_file_name(""),
+        Action::Pass,
+    )
+    .unwrap();
     foreign
         .attach_tcx(&fabric.node, "eth1", Position::First)
         .unwrap();
@@ -77,9 +81,9 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
     // It would be the ENI's first address, and so the sender of the node's ARP requests.
     fabric.node.ip("addr add 192.0.2.6/32 dev eth1").unwrap();
     fabric.agent.stop().unwrap();
-    let asked = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();
+    let refused = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();
     assert!(
-        !asked.status.success(),
+        !refused.status.success(),
         "not without --yes while there are endpoints"
     );
     carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);

@@ -4,11 +4,11 @@
 use std::ffi::OsString;
 use std::fs;
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
-use towpath_cni::config::{Config, Role};
-use towpath_cni::environment::{Command, Variables};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::{Fabric, Spec};
+use towpath_cni::request::config::{Config, Role};
+use towpath_cni::request::environment::{Command, Variables};
 use towpath_cni::spec::SpecVersion;
 use towpath_cni::verbs;
 

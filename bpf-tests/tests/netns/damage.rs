@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::{Fabric, command};
 use serde_json::Value;
+use testkit::fabric::{Fabric, command};
 
 /// Damage to the node.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::command;
-use bpf_tests::fabric::eventually::check;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use testkit::fabric::command;
+use testkit::fabric::eventually::check;
 
 use crate::support::{CHANGE, within};
 
@@ -131,7 +131,7 @@ fn an_interrupted_demo_leaves_nothing() {
     let _alone = alone();
     let demo = demo(&[]);
     let id = demo.id();
-    within(CHANGE, "the demo is under way", || {
+    within(CHANGE, "the demo runs", || {
         check(namespaces(id).len() > 4, || "no pods yet".to_owned())
     });
     kill(Pid::from_raw(i32::try_from(id).unwrap()), Signal::SIGINT).unwrap();

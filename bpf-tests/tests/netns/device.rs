@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Connection;
-use bpf_tests::fabric::{Fabric, Netns, Spec, source_check};
 use ipam::Family;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Connection;
+use testkit::fabric::{Fabric, Netns, Spec, source_check};
 
 use crate::support::{End, HEAL, PEER, carry_all, get, nothing_differs, within};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::ids::PodRef;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::{Value, json};
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::support::{End, PEER, carry_all, get, nothing_differs};
 

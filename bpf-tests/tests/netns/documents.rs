@@ -1,10 +1,10 @@
 //! Bad documents while the agent runs: the last good state is kept, and the status reports the
 //! fault. A bad entry affects only itself.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::state::difference;
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::state::difference;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
 
@@ -81,7 +81,7 @@ fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
 
 /// Expects that the document's error contains all of this, and that the state does not change.
 fn refused(fabric: &Fabric, generation: u64, what: &str, names: &[&str]) -> Result<(), String> {
-    let told = bpf_tests::fabric::eventually::eventually(CHANGE, what, || {
+    let reported = testkit::fabric::eventually::eventually(CHANGE, what, || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
         let document = &status["document"];
         let error = document["error"].as_str().unwrap_or_default();
@@ -96,7 +96,7 @@ fn refused(fabric: &Fabric, generation: u64, what: &str, names: &[&str]) -> Resu
             status["health"].to_string()
         })
     });
-    told.map(drop).map_err(|error| format!("{error:#}"))
+    reported.map(drop).map_err(|error| format!("{error:#}"))
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_bad_document_leaves_the_last_good_state() {
 
 /// Expects that the status of ENI 2 contains all of this, and that the other ENIs are ready.
 fn named(fabric: &Fabric, id: &str, what: &str, names: &[&str]) -> Result<(), String> {
-    let told = bpf_tests::fabric::eventually::eventually(CHANGE, what, || {
+    let reported = testkit::fabric::eventually::eventually(CHANGE, what, || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
         let document = &status["document"];
         check(document["error"].is_null(), || document.to_string())?;
@@ -165,7 +165,7 @@ fn named(fabric: &Fabric, id: &str, what: &str, names: &[&str]) -> Result<(), St
             format!("{what}: {names:?} must be named: {text}")
         })
     });
-    told.map(drop).map_err(|error| format!("{error:#}"))
+    reported.map(drop).map_err(|error| format!("{error:#}"))
 }
 
 /// The setup of a running pod outlives a bad entry of its ENI, and the pods of other ENIs are added

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Echo, udp};
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Echo, udp};
+use testkit::fabric::{Fabric, Spec};
 
 /// Endpoints that are made one after the other.
 const TIMES: usize = 20;

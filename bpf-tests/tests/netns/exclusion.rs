@@ -1,14 +1,14 @@
 //! ENIs that the node document excludes from use by pods.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Pod, Spec, source_check};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Pod, Spec, source_check};
 
 use crate::support::{CHANGE, End, PEER, carry_all, wait_for_eni, within};
 
-/// The rule, as it is told.
+/// The reported rule.
 const RULE: &str = "its number 0 is below spec.eni.first-interface-index 1";
 
 fn endpoint(fabric: &Fabric, pod: &Pod) -> anyhow::Result<Value> {

@@ -1,14 +1,14 @@
-//! `towpath masq explain` and `towpath status` where pods' packets are lost or take another way:
-//! what they say is what happens.
+//! `towpath masq explain` and `towpath status` where pods' packets are lost or take another path:
+//! their reports match what happens.
 
 use std::net::{SocketAddr, UdpSocket};
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::ping;
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place};
 
 use crate::masq::{internet, masquerade, scene, site};
 use crate::support::{CHANGE, count, get, wait_for_eni, within};
@@ -104,7 +104,7 @@ fn a_full_table_is_explained_and_told() {
         assert_eq!(said["why"], "flows-full", "{said}");
 
         let (table, owner) = (family_name(family), pod.name.clone());
-        within(CHANGE, "the full table is told", || {
+        within(CHANGE, "the full table is reported", || {
             let health = health();
             let reasons = health["reasons"].as_array().cloned().unwrap_or_default();
             let tells = |words: &[&str]| {
@@ -167,7 +167,7 @@ fn the_detour_of_a_shaped_pod_is_explained() {
         );
         let world = internet(&fabric, family).address.to_string();
         for (from, to) in [(&own, &there), (&there, &own), (&own, &world)] {
-            within(CHANGE, "the detour is told", || {
+            within(CHANGE, "the detour is reported", || {
                 let said = explain(&fabric, "icmp", from, to);
                 check(said["verdict"] == "stack", || said.to_string())
             });

@@ -1,11 +1,11 @@
 //! Health and metrics by HTTP, as kubelet's probes (curl) and Prometheus (its Python client) read them.
 
-use bpf_tests::fabric::command::{self, ends};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Netns, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::command::{self, ends};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Netns, Spec};
 
 use crate::support::{CHANGE, count};
 
@@ -111,8 +111,8 @@ fn probes_and_prometheus_are_answered() {
     assert!(sum(&after, "towpath_reconcile_steps_total", &json!({})) > 1);
     // The command line has the same count.
     let spoofed = json!({"program": "from_endpoint", "outcome": "spoofed-source"});
-    let told = count(&fabric, "from_endpoint", "spoofed-source");
-    assert_eq!(sum(&after, "towpath_packets_total", &spoofed), told);
+    let counted = count(&fabric, "from_endpoint", "spoofed-source");
+    assert_eq!(sum(&after, "towpath_packets_total", &spoofed), counted);
 
     // A Prometheus in a pod and one in the VPC reach metrics, and no other path.
     let node = fabric.eni(0).unwrap().own_address(Family::V4).unwrap();

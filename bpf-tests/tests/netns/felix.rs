@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::Spec;
 use serde_json::json;
+use testkit::fabric::Fabric;
+use testkit::fabric::Spec;
 
 use crate::support::{End, PEER, carry_all, get, nothing_differs};
 
@@ -28,7 +28,7 @@ fn write(fabric: &Fabric, device: &str, settings: &[(&str, &str)]) {
     for (file, value) in settings {
         let path = format!("/proc/sys/net/{}", file.replace("DEVICE", device));
         let mut tee = fabric.node.command("tee");
-        bpf_tests::fabric::command::run_with_input(tee.arg(path), value).unwrap();
+        testkit::fabric::command::run_with_input(tee.arg(path), value).unwrap();
     }
 }
 

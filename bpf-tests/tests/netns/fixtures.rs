@@ -1,13 +1,13 @@
 //! The agent on the documents of `agent/tests/fixtures`, handed over as they are: the fabric's VPC
 //! is laid out by them.
 
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use datapath_common::mark::MarkLayout;
 use ipam::Family;
 use ipnet::IpNet;
 use loader::intent::Node;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Place, Pod, Spec};
 
 use crate::support::{
     CHANGE, End, OUTSIDE, PEER, carry, carry_all, nothing_differs, wait_for_eni, within,

@@ -1,9 +1,9 @@
 //! Connectivity between all ends, and the ENIs of the packets.
 
-use bpf_tests::fabric::layout::Addressing;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::layout::Addressing;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{End, OUTSIDE, PEER, carry_all};
 
@@ -77,7 +77,7 @@ fn a_pod_with_its_families_on_different_enis() {
         assert_eq!(allocation["eni"]["number"], u8::from(!v4), "{answer}");
     }
     for (family, eni) in [(Family::V4, 0), (Family::V6, 1)] {
-        for protocol in bpf_tests::fabric::traffic::Protocol::ALL {
+        for protocol in testkit::fabric::traffic::Protocol::ALL {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
             crate::support::carry(pod, peer, protocol, &fabric, &[eni]);
             crate::support::carry(peer, pod, protocol, &fabric, &[eni]);

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
+use testkit::fabric::{Fabric, Spec};
 
 #[test]
 fn a_namespace_that_a_process_names_is_refused_by_an_agent_that_sees_none() {

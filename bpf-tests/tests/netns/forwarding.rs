@@ -1,9 +1,9 @@
 //! Forwarding of each device: what service NAT has translated, and what takes the host's stack, needs
 //! it on ENIs and pods' devices.
 
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::eventually::check;
 use serde_json::json;
+use testkit::fabric::Fabric;
+use testkit::fabric::eventually::check;
 
 use crate::masq::scene;
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, within};
@@ -49,7 +49,7 @@ fn forwarding_of_each_device_is_put_back_and_counted() {
         check(counted == 4, || counted.to_string())
     });
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
-    // New devices begin as the host says, and forward before their pod is told that it is there.
+    // New devices begin with the host's default, and forward before their pod is reported as added.
     fabric
         .node
         .sysctls(&[(of("default").as_str(), "0")])

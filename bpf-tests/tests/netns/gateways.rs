@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use api::ids::MacAddr;
 use aya::maps::{Array, Map, MapData};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use datapath_common::abi::{self, GatewayEntry, map};
 use ipam::Family;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::support::{CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, within};
 
@@ -163,7 +163,7 @@ fn without_an_agent_the_kernel_is_asked_again() {
     fabric.agent.kill().unwrap();
     change_router_mac(&fabric);
     for family in Family::ALL {
-        within(FORGOTTEN, &format!("{family:?}: a way out"), || {
+        within(FORGOTTEN, &format!("{family:?}: an egress path"), || {
             let peer = PEER.at(&fabric, family);
             // The first packet of another kind still makes the kernel look up the gateway.
             Protocol::Tcp.exchange(pod.at(family), peer)

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, UdpSocket};
 
 use anyhow::{Result, ensure};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Echo, Session};
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use loader::intent::masquerade::PortList;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Echo, Session};
+use testkit::fabric::{Fabric, Spec};
 
 use crate::masq::{internet, scene, scene_of};
 use crate::masq_host::both;
-use crate::support::{CHANGE, HEAL, get, within};
+use crate::support::{CHANGE, HEAL, get, is_full, within};
 
 /// Automatic ports that the host keeps.
 const KEPT: usize = 8192;
@@ -70,19 +70,20 @@ fn the_host_keeps_its_ports_and_pods_their_flows_when_the_range_changes() {
     // Ports below all of ours, in the default ones, and in the part that IANA's range takes from
     // them.
     let ports = [20_000, 41_000, 50_000, 57_000, 65_000];
-    for (number, (range, kept)) in [
-        ("32768 60999", KEPT),
+    let few = [
         ("49152 65535", KEPT),
-        ("40000 65000", KEPT),
         ("60000 60999", 1000),
-        ("57345 65535", 8191),
         ("1024 65535", KEPT),
+        ("32768 60999", KEPT),
+    ];
+    let more = [
+        ("40000 65000", KEPT),
+        ("57345 65535", 8191),
         ("20000 33000", KEPT),
         ("32768 60999", KEPT),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ];
+    let more = more.iter().filter(|_| is_full());
+    for (number, (range, kept)) in few.iter().chain(more).copied().enumerate() {
         fabric.node.sysctls(&[(RANGE, range)]).unwrap();
         within(HEAL, range, || bind(&fabric, kept));
         within(CHANGE, range, || has_enough(&fabric));
@@ -109,7 +110,7 @@ fn the_host_keeps_its_ports_and_pods_their_flows_when_the_range_changes() {
     }
     bind(&fabric, KEPT).unwrap();
     has_enough(&fabric).unwrap();
-    assert!(!fabric.agent.log().contains("none of ours any more"));
+    assert!(!fabric.agent.log().contains("no longer uses"));
     fabric.finish().unwrap();
 }
 
@@ -138,6 +139,25 @@ fn ports_that_are_set_and_leave_too_few_are_shared() {
         check(reserved == "32768-61439", || reserved)
     });
     within(CHANGE, "ready", || is_ready(&fabric));
+    fabric.finish().unwrap();
+}
+
+/// The kernel cuts off a long list where it is read in pieces.
+#[test]
+fn a_long_list_of_ports_that_others_reserved_stays() {
+    let (fabric, _) = scene(json!({}));
+    let others = PortList::new(
+        (0..100)
+            .map(|number| 1001 + 10 * number)
+            .map(|port| (port, port)),
+    );
+    let text = others.to_string();
+    fabric.node.sysctls(&[(RESERVED, &text)]).unwrap();
+    within(HEAL, "ours beside others", || {
+        let reserved = reserved(&fabric)?;
+        let is_whole = reserved.contains(&others) && reserved.count() >= 100 + FEWEST;
+        check(is_whole, || format!("{reserved} are reserved"))
+    });
     fabric.finish().unwrap();
 }
 

@@ -1,8 +1,8 @@
 //! Connections of the host to pods whose source netfilter changes.
 
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Asker, Echo, Session};
 
 use crate::masq::scene;
 use crate::support::count;

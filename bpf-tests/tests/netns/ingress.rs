@@ -5,28 +5,24 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::{Addressing, Host};
-use bpf_tests::fabric::state::difference;
-use bpf_tests::fabric::traffic::{Echo, Protocol, Session};
-use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::agent::{FAULT_VARIABLE, START};
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::{Addressing, Host};
+use testkit::fabric::state::difference;
+use testkit::fabric::traffic::{Echo, Protocol, Session};
+use testkit::fabric::{Fabric, Netns, Place, Spec};
 
 use crate::exposition;
-use crate::support::{carry, get, within};
+use crate::support::{carry, get, is_full, within};
 
 /// Time to get the addresses, or to give them up: the agent looks every ten seconds.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Kills at each point: more of them in the long form.
 pub(crate) fn kills() -> usize {
-    if std::env::var_os("TOWPATH_FULL").is_some() {
-        5
-    } else {
-        1
-    }
+    if is_full() { 5 } else { 1 }
 }
 
 /// A node whose ENI 1 has a prefix of each family.
@@ -68,8 +64,8 @@ pub(crate) fn configure(fabric: &Fabric, settings: &Value) {
 
 /// The value of a metric that has no labels.
 pub(crate) fn metric(fabric: &Fabric, name: &str) -> Result<u64> {
-    let asked = exposition::ask_at(&fabric.node, exposition::ADDRESS, &[], "/metrics");
-    let (_, text) = asked?;
+    let response = exposition::ask_at(&fabric.node, exposition::ADDRESS, &[], "/metrics");
+    let (_, text) = response?;
     let mut lines = text.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     Ok(value.context("no such metric")?.parse()?)
@@ -97,8 +93,15 @@ pub(crate) fn wait_for(fabric: &Fabric, count: usize) -> BTreeMap<Family, IpAddr
     })
 }
 
+/// The number of the ENI that owns an address.
+pub(crate) fn owner(fabric: &Fabric, address: IpAddr) -> u8 {
+    let mut enis = fabric.enis.iter();
+    let found = enis.find(|eni| eni.blocks.iter().any(|net| net.contains(&address)));
+    found.unwrap().number
+}
+
 /// Makes exchanges from every kind of client to a listener on the address.
-fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Place]) {
+pub(crate) fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Place]) {
     let family = Family::of(to.address);
     for protocol in Protocol::ALL {
         for from in [fabric.peer(family), fabric.host(Host::Outside, family)] {
@@ -114,7 +117,7 @@ fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Place]) {
 }
 
 /// The addresses that the loopback device of the node has beside its own.
-fn on_loopback(fabric: &Fabric) -> String {
+pub(crate) fn on_loopback(fabric: &Fabric) -> String {
     let shown = fabric.node.run("ip -o addr show dev lo").unwrap();
     let lines = shown
         .lines()
@@ -142,15 +145,11 @@ fn a_listener_on_the_hosts_address_is_reached_from_everywhere() {
         })
         .collect();
     for address in own.values() {
-        let owner = fabric
-            .enis
-            .iter()
-            .find(|eni| eni.blocks.iter().any(|net| net.contains(address)));
         let to = Place {
             netns: &fabric.node,
             address: *address,
         };
-        reached_by_all(&fabric, to, &[owner.unwrap().number], &near);
+        reached_by_all(&fabric, to, &[owner(&fabric, *address)], &near);
         // A pod cannot have it.
         let request = json!({"owner": {"container-id": "x", "interface": "eth0"},
             "netns": "/run/netns/x", "addresses": [address]});
@@ -245,6 +244,66 @@ fn a_pool_without_an_address_is_named_and_pods_are_served() {
             .find(|line| line.contains(&address.to_string()));
         assert!(line.is_some_and(|line| line.contains("agent")), "{shown}");
     }
+    fabric.finish().unwrap();
+}
+
+/// Binds the pool `blue` to ENI 1.
+fn bind_blue(fabric: &Fabric) {
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool", "spec": {},
+        "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/eni-tags": "team=blue"}}
+    });
+    std::fs::write(fabric.file("pools/blue.json"), pool.to_string()).unwrap();
+    let id = fabric.eni(1).unwrap().id();
+    let bind = |document: &mut Value| {
+        document["status"]["eni"]["enis"][&id]["tags"] = json!({"team": "blue"});
+    };
+    fabric.publish_changed(bind).unwrap();
+}
+
+/// Leases all IPv4 addresses of a pool that are left, and returns one of the owners.
+fn exhaust(fabric: &Fabric, pool: &str) -> String {
+    let mut last = None;
+    for number in 0.. {
+        let owner = format!("lease-{number}");
+        let request = json!({"owner": {"container-id": owner, "interface": "eth0"},
+            "families": ["ipv4"], "pools": {"ipv4": pool}});
+        let answer = fabric.agent.request("PUT", "/v1/addresses", Some(&request));
+        let (status, answer) = answer.unwrap();
+        if status != 200 {
+            assert_eq!(answer["error"]["code"], "pool-exhausted", "{answer}");
+            break;
+        }
+        last = Some(owner);
+    }
+    last.unwrap()
+}
+
+#[test]
+fn the_addresses_are_of_the_pool_of_the_setting_and_wait_while_that_is_exhausted() {
+    let mut fabric = scene(true);
+    bind_blue(&fabric);
+    for (pool, number) in [(json!("blue"), 1), (json!(null), 0)] {
+        restart(&mut fabric, &json!({"ingress": "on", "pool": pool}));
+        let own = wait_for(&fabric, 2);
+        let eni = fabric.eni(number).unwrap();
+        for address in own.values() {
+            let is_of = eni.blocks.iter().any(|net| net.contains(address));
+            assert!(is_of, "{pool}: {address} is not of ENI {number}");
+        }
+        restart(&mut fabric, &json!({"ingress": "off"}));
+        wait_for(&fabric, 0);
+    }
+    let owner = exhaust(&fabric, "blue");
+    restart(&mut fabric, &json!({"ingress": "on", "pool": "blue"}));
+    within(SOON, "the pool is named", || {
+        let reasons = get(&fabric, "/v1/status")["health"]["reasons"].to_string();
+        let is_named = reasons.contains("agent-addresses.ingress: pool blue has no IPv4 address");
+        check(is_named, || reasons)
+    });
+    let path = format!("/v1/addresses/{owner}/eth0");
+    fabric.agent.ask("DELETE", &path, None).unwrap();
+    wait_for(&fabric, 2);
     fabric.finish().unwrap();
 }
 

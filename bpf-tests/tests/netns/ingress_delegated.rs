@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Protocol;
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::Fabric;
+use testkit::fabric::Place;
+use testkit::fabric::agent::{FAULT_VARIABLE, START};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Protocol;
 
 use crate::ingress::{SOON, configure, kills, metric, own, restart, scene, wait_for};
 use crate::support::{get, within};
@@ -123,6 +123,14 @@ impl Delegated {
         });
     }
 
+    /// Restarts the agent without the feature, and waits until it has given everything back. An
+    /// agent that is stopped earlier repeats its DEL before anything else.
+    pub(crate) fn switch_off(&mut self) {
+        self.restart("off");
+        self.waits_for_given(0);
+        self.waits_for_record(false);
+    }
+
     /// Waits until there is a record of calls, or none.
     pub(crate) fn waits_for_record(&self, is_there: bool) {
         let record = self.fabric.file("own").join("ingress.json");
@@ -201,7 +209,7 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
     let mut bed = Delegated::fake();
     bed.set("ADD.fails", "");
     bed.restart("on");
-    bed.says("fake-ipam ADD failed: asked to fail");
+    bed.says("fake-ipam ADD failed: failure requested");
     let failures = metric(&bed.fabric, "towpath_agent_address_failures_total");
     assert!(failures.unwrap() >= 1);
     let count = metric(&bed.fabric, "towpath_agent_addresses");
@@ -209,9 +217,15 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
     let pod = bed.fabric.add_pod(1, 9).unwrap();
     bed.unset("ADD.fails");
     let own = wait_for(&bed.fabric, 2);
+    bed.switch_off();
+    bed.set("only", &format!("{}/24", own[&Family::V4]));
+    bed.restart("on");
+    bed.says("the plugin allocated no ipv6 address; expected one of each family");
+    bed.waits_for_given(0);
+    bed.unset("only");
     let faults = [
-        ("ADD.hangs", "", "it was killed, for it took longer than 2s"),
-        ("ADD.garbage", "", "its result is no JSON"),
+        ("ADD.hangs", "", "it was killed after 2s"),
+        ("ADD.garbage", "", "its result is not valid JSON"),
         ("only", "192.0.2.7/24", "no ENI of this node owns 192.0.2.7"),
     ];
     let taken = format!("{}/24", pod.address(Family::V4));
@@ -219,8 +233,7 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
         .into_iter()
         .chain([("only", taken.as_str(), "belongs to the endpoint of")]);
     for (file, text, message) in faults {
-        bed.restart("off");
-        bed.waits_for_given(0);
+        bed.switch_off();
         // Of one family alone, for the answer has no other.
         let families = json!({"ipam": {"families": ["ipv4"]}});
         bed.fabric.agent.configure(&families).unwrap();
@@ -237,8 +250,7 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
     }
     // An address of a family that is off is named, and the others are used.
     bed.says(&format!("{} of the plugin is not used", own[&Family::V6]));
-    bed.restart("off");
-    bed.waits_for_given(0);
+    bed.switch_off();
     let families = json!({"ipam": {"families": ["ipv4", "ipv6"]}});
     bed.fabric.agent.configure(&families).unwrap();
     fs::remove_file(bed.plugins.join("fake-ipam")).unwrap();
@@ -246,6 +258,48 @@ fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
     bed.says("fake-ipam ADD failed: it cannot be run: No such file");
     symlink(FAKE, bed.plugins.join("fake-ipam")).unwrap();
     wait_for(&bed.fabric, 2);
+    bed.fabric.finish().unwrap();
+}
+
+#[test]
+fn a_delegation_that_ends_or_begins_leaves_nothing_of_the_other_source() {
+    let mut bed = Delegated::fake();
+    bed.restart("on");
+    let delegated = wait_for(&bed.fabric, 2);
+    let is_had = |bed: &Delegated, is_delegated: bool| {
+        bed.waits_for_given(usize::from(is_delegated));
+        bed.waits_for_record(is_delegated);
+        within(SOON, "the agent has addresses of one source", || {
+            let leases = bed.fabric.agent.ask("GET", "/v1/addresses", None)?["leases"].take();
+            check(leases.as_array().is_some_and(|all| all.len() == 2), || {
+                leases.to_string()
+            })
+        });
+    };
+    // The plugin leaves the configuration of the runtimes, and comes back, while the agent runs.
+    let list = bed.fabric.agent.conf_dir().join("10-towpath.conflist");
+    fs::remove_file(&list).unwrap();
+    is_had(&bed, false);
+    wait_for(&bed.fabric, 2);
+    bed.delegate("1.0.0", &json!({"type": "fake-ipam"}));
+    is_had(&bed, true);
+    let own = wait_for(&bed.fabric, 2);
+    assert_ne!(own, delegated);
+    assert_eq!(bed.given(), [own[&Family::V4]].into());
+    // Without its folder in the settings, DEL goes to the program of the ADD. No ADD can follow.
+    let calls = bed.calls().len();
+    restart(
+        &mut bed.fabric,
+        &json!({"ingress": "on", "plugin-dirs": []}),
+    );
+    bed.waits_for_given(0);
+    wait_for(&bed.fabric, 0);
+    let later = bed.calls().split_off(calls);
+    let is_deleted = later.iter().all(|call| call.starts_with("DEL "));
+    assert!(is_deleted && !later.is_empty(), "{later:?}");
+    restart(&mut bed.fabric, &json!({"ingress": "off"}));
+    bed.waits_for_given(0);
+    wait_for(&bed.fabric, 0);
     bed.fabric.finish().unwrap();
 }
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::agent;
-use bpf_tests::fabric::traffic::Protocol;
 use serde_json::{Value, json};
+use testkit::fabric::Place;
+use testkit::fabric::agent;
+use testkit::fabric::traffic::Protocol;
 
 use crate::ingress::{SOON, wait_for};
 use crate::ingress_delegated::Delegated;
@@ -29,7 +29,7 @@ fn plugin() -> Result<PathBuf> {
 }
 
 /// Checks that a listener on each of the agent's addresses is reachable from the VPC.
-fn are_reached(bed: &Delegated) {
+pub(crate) fn are_reached(bed: &Delegated) {
     for (family, address) in wait_for(&bed.fabric, 2) {
         let to = Place {
             netns: &bed.fabric.node,
@@ -82,7 +82,7 @@ fn our_own_ipam_plugin_is_a_delegated_one_like_any_other() {
 }
 
 /// Calls GC as a runtime without containers does.
-fn collect(bed: &Delegated) -> Result<()> {
+pub(crate) fn collect(bed: &Delegated) -> Result<()> {
     let config = json!({
         "cniVersion": "1.1.0", "name": "pods", "type": "towpath-cni",
         "ipam": {"type": "fake-ipam"}, "socket": bed.fabric.agent.socket(),

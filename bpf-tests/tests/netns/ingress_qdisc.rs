@@ -1,9 +1,9 @@
 //! A foreign `ingress` qdisc instead of our clsact: both use the same slot of a device.
 
-use bpf_tests::fabric::command::run_with_input;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::{Value, json};
+use testkit::fabric::command::run_with_input;
+use testkit::fabric::eventually::check;
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::support::{
     CHANGE, End, PEER, carry_all, count, get, nothing_differs, wait_for_eni, within,

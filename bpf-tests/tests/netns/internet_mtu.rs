@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Echo, ping, tcp_bulk};
-use bpf_tests::fabric::world::Link;
-use bpf_tests::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Echo, ping, tcp_bulk};
+use testkit::fabric::world::Link;
+use testkit::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
 
 use crate::masq::{internet, scene_of};
 use crate::mtu::ping_of;

@@ -3,14 +3,14 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use bpf_tests::fabric::document::document;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::{Addressing, Eni, Host};
-use bpf_tests::fabric::traffic::{Echo, Protocol, Session};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::document::document;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::{Addressing, Eni, Host};
+use testkit::fabric::traffic::{Echo, Protocol, Session};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Netns, Place, Spec};
 
 use crate::cni_status::status;
 use crate::exposition::ask_at;
@@ -136,14 +136,14 @@ fn services_answer_on_a_node_without_ipv4() {
             fabric.world().unwrap().at(Site::Internet, V6),
         ];
         for (port, server) in (80..).zip(servers) {
-            let asked = SocketAddr::new("fd5e::10".parse().unwrap(), port);
-            talk(&fabric, pods[0].at(V6), asked, server);
+            let frontend = SocketAddr::new("fd5e::10".parse().unwrap(), port);
+            talk(&fabric, pods[0].at(V6), frontend, server);
         }
-        let asked = SocketAddr::new(snat(&fabric, 1, V6), 30_080);
+        let frontend = SocketAddr::new(snat(&fabric, 1, V6), 30_080);
         talk(
             &fabric,
             fabric.host(Host::Outside, V6),
-            asked,
+            frontend,
             pods[0].at(V6),
         );
         within(CHANGE, "nothing differs", || nothing_differs(&fabric));
@@ -153,10 +153,10 @@ fn services_answer_on_a_node_without_ipv4() {
 
 /// A client's connection to a service, in which either side speaks.
 #[track_caller]
-fn talk(fabric: &Fabric, client: Place, asked: SocketAddr, server: Place) {
+fn talk(fabric: &Fabric, client: Place, frontend: SocketAddr, server: Place) {
     let server = Echo::speaking(server, 0).unwrap();
-    fabric.serve(asked, server.address()).unwrap();
-    let mut session = Session::open(client, 0, asked).unwrap();
+    fabric.serve(frontend, server.address()).unwrap();
+    let mut session = Session::open(client, 0, frontend).unwrap();
     session.exchange().unwrap();
     server.speak(session.seen()).unwrap();
     session.hear().unwrap();

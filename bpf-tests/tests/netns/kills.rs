@@ -4,19 +4,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bpf_tests::fabric::agent::FAULT_VARIABLE;
-use bpf_tests::fabric::state::{State, difference, program_ids};
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use ipam::Family;
+use testkit::fabric::agent::FAULT_VARIABLE;
+use testkit::fabric::state::{State, difference, program_ids};
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Place, Pod, Spec};
 
-use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
+use crate::support::{CHANGE, End, PEER, carry_all, is_full, nothing_differs, within};
 
-/// Kills of an ordinary run, and with [`FULL`] set.
-const KILLS: usize = 40;
+/// Kills of an ordinary run, and of the long form.
+const KILLS: usize = 20;
 const KILLS_FULL: usize = 200;
-/// Selects the long run.
-const FULL: &str = "TOWPATH_FULL";
 /// Packets a second that a stream must have reached, in each direction.
 const RATE: u64 = 1000;
 /// The time that the agent may take to reach a point after its trigger.
@@ -181,10 +179,7 @@ fn a_killed_agent_loses_no_packet_and_leaks_nothing() {
         hooks,
         guest,
     };
-    let kills = match std::env::var_os(FULL) {
-        Some(_) => KILLS_FULL,
-        None => KILLS,
-    };
+    let kills = if is_full() { KILLS_FULL } else { KILLS };
     let mut points = BTreeMap::<String, (usize, usize)>::new();
     let mut added = false;
     let mut done = 0;

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{fragments, send_ip};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{fragments, send_ip};
 
 use crate::masq::scene;
 use crate::masq_host_networks::vpn;

@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::manager::{DhcpServer, Manager, shipped};
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::manager::{DhcpServer, Manager, shipped};
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::managers::{healed, named, renamed, repairs_of, takes};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, within};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::manager::{DhcpServer, Manager, shipped};
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::manager::{DhcpServer, Manager, shipped};
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::managers::{named, renamed, takes};
 use crate::support::{CHANGE, get, nothing_differs, within, within_counted};

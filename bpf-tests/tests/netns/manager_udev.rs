@@ -1,12 +1,12 @@
 //! Changes of devices by udev and similar software: another name, another MAC. udev itself changes
 //! new devices; the tests change those in use.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::manager::{shipped, udev};
-use bpf_tests::fabric::traffic::{Stream, ping};
-use bpf_tests::fabric::{Fabric, Spec, source_check};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::manager::{shipped, udev};
+use testkit::fabric::traffic::{Stream, ping};
+use testkit::fabric::{Fabric, Spec, source_check};
 
 use crate::managers::{healed, named, takes};
 use crate::support::{CHANGE, End, PEER, carry_all, eni_status, get, wait_for_eni, within};

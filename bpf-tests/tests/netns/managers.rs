@@ -1,9 +1,9 @@
 //! Helpers of the tests of network managers.
 
 use anyhow::Context as _;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::Value;
+use testkit::fabric::eventually::check;
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::support::{
     CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, Pod, Spec, command};
 
 /// MTU of every link in tests of packet sizes: that of the Internet.
 pub(crate) const MTU: u32 = 1500;

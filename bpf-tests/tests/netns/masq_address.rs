@@ -3,12 +3,12 @@
 use std::io::ErrorKind;
 use std::net::IpAddr;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, Stream};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Pod};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session, Stream};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Pod};
 
 use crate::masq::{internet, scene, seen_as, snat, translated};
 use crate::support::{CHANGE, count, nothing_differs, within};

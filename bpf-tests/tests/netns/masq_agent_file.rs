@@ -4,12 +4,12 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, document};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, document};
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 use crate::support::{CHANGE, get, within};
@@ -18,7 +18,7 @@ use crate::support::{CHANGE, get, within};
 const FILE: &str = "ip-masq-agent";
 
 /// A fabric whose pod may leave untranslated, and an agent that follows a file below a path.
-fn follows() -> (Fabric, [std::sync::Arc<bpf_tests::fabric::Pod>; 2]) {
+fn follows() -> (Fabric, [std::sync::Arc<testkit::fabric::Pod>; 2]) {
     let file = json!({"enabled": true, "path": "/nowhere"});
     let (mut fabric, pods) = scene(masquerade(&json!({"ip-masq-agent": file})));
     // The fabric's folder is known only once there is one.

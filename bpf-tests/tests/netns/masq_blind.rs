@@ -6,29 +6,31 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::send_ip;
-use bpf_tests::fabric::{Fabric, Place};
-use bpf_tests::random::Random;
 use etherparse::{
     IpHeaders, Ipv4Extensions, Ipv4Header, Ipv6Extensions, Ipv6Header, TcpHeader, ip_number,
 };
 use ipam::Family;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::send_ip;
+use testkit::fabric::{Fabric, Place};
+use testkit::random::Random;
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 use crate::masq_tcp::reset_at_close;
-use crate::support::{CHANGE, get, within};
+use crate::support::{CHANGE, get, is_full, within};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of attempts with each port; a hundred with `--full`.
 const ROUNDS: u32 = 2;
-/// Connections that a server resets; 20,000 with `--full`.
-const RESET: usize = 100;
-
-fn is_full() -> bool {
-    std::env::var_os("TOWPATH_FULL").is_some()
-}
+/// Connections that really end.
+const ENDED: usize = 100;
+/// Connections that a server resets while room is short; 20,000 with `--full`.
+const RESET: usize = 200;
+const FULL_RESET: usize = 20_000;
+/// The time in which they make room.
+const REMOVED: Duration = Duration::from_secs(10);
 
 /// A TCP segment from one end to another. A FIN comes with an acknowledgement.
 fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, is_reset: bool) -> Result<Vec<u8>> {
@@ -83,11 +85,11 @@ fn spray(place: Place, remote: SocketAddr, address: IpAddr, rounds: u32) -> Resu
 /// Opens a connection from a pod to a server on the Internet, and returns both ends.
 fn connect(from: Place, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let target = listener.local_addr()?;
-    let connect = || Ok(TcpStream::connect_timeout(&target, PATIENCE)?);
+    let connect = || Ok(TcpStream::connect_timeout(&target, REPLY_TIMEOUT)?);
     let client = from.netns.enter(connect)?;
     let (server, _) = listener.accept()?;
     for end in [&client, &server] {
-        end.set_read_timeout(Some(PATIENCE))?;
+        end.set_read_timeout(Some(REPLY_TIMEOUT))?;
     }
     Ok((client, server))
 }
@@ -146,7 +148,7 @@ fn connections_that_really_end_are_closed() {
             let listener = listener(internet(&fabric, family));
             let port = listener.local_addr().unwrap().port();
             let mut clients = Vec::new();
-            for _ in 0..RESET {
+            for _ in 0..ENDED {
                 let (mut client, mut server) = connect(pod.at(family), &listener).unwrap();
                 exchange(&mut client, &mut server).unwrap();
                 if is_reset {
@@ -164,11 +166,53 @@ fn connections_that_really_end_are_closed() {
             within(CHANGE, "every flow is closed", || {
                 let phases = phases(&fabric, pod.address(family), port);
                 let closed = phases.iter().filter(|phase| **phase == "closed").count();
-                check(closed == RESET, || {
+                check(closed == ENDED, || {
                     format!("{closed} of {}: {phases:?}", phases.len())
                 })
             });
         }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Opens connections from a pod to a server, and returns both ends of each.
+fn connect_all(from: Place, listener: &TcpListener, count: usize) -> Result<Vec<[TcpStream; 2]>> {
+    let target = listener.local_addr()?;
+    from.netns.enter(|| {
+        let connect = |_| {
+            let client = TcpStream::connect_timeout(&target, REPLY_TIMEOUT)?;
+            let (server, _) = listener.accept()?;
+            Ok([client, server])
+        };
+        (0..count).map(connect).collect()
+    })
+}
+
+/// The quota of a pod is nearly used up when the server resets the pod's connections.
+#[test]
+fn connections_that_a_server_resets_make_room_where_it_is_short() {
+    let count = if is_full() { FULL_RESET } else { RESET };
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // Only CAP_SYS_RESOURCE raises a hard limit, which the ordinary form does not need.
+    let files = most.max(3 * count as u64);
+    setrlimit(Resource::RLIMIT_NOFILE, files, files).unwrap();
+    let quota = count + count / 20;
+    let (fabric, [_, pod]) = scene(json!({"nat": {"flows": {"per-endpoint": quota}}}));
+    for family in Family::ALL {
+        let listener = listener(internet(&fabric, family));
+        let port = listener.local_addr().unwrap().port();
+        let ends = connect_all(pod.at(family), &listener, count).unwrap();
+        let there = phases(&fabric, pod.address(family), port).len();
+        assert_eq!(there, count);
+        let mut clients = Vec::new();
+        for [client, server] in ends {
+            reset_at_close(&server);
+            clients.push(client);
+        }
+        within(REMOVED, "every flow is gone", || {
+            let left = phases(&fabric, pod.address(family), port).len();
+            check(left == 0, || format!("{left} of {count} are left"))
+        });
     }
     fabric.finish().unwrap();
 }

@@ -4,19 +4,19 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{ping, uninterrupted};
-use bpf_tests::fabric::world::World;
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{ping, uninterrupted};
+use testkit::fabric::world::World;
 
 use crate::masq::{internet, scene, snat};
 use crate::support::within;
 
 /// A port without a socket.
 const CLOSED: u16 = 9;
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// A datagram without an answer by then is sent once more.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -35,7 +35,7 @@ fn socket(at: Place) -> UdpSocket {
     at.netns
         .enter(|| {
             let socket = UdpSocket::bind((at.address, 0))?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
             Ok(socket)
         })
         .unwrap()
@@ -55,7 +55,7 @@ fn a_pod_is_told_that_nobody_listens() {
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "udp {family:?}");
             let tcp = from
                 .netns
-                .enter(|| Ok(TcpStream::connect_timeout(&target, PATIENCE)));
+                .enter(|| Ok(TcpStream::connect_timeout(&target, REPLY_TIMEOUT)));
             let error = tcp.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "tcp {family:?}");
         }
@@ -80,7 +80,7 @@ fn a_server_is_told_that_the_pods_socket_is_gone() {
             drop(client);
             server.connect(seen).unwrap();
             server.set_read_timeout(Some(AGAIN)).unwrap();
-            within(PATIENCE, &format!("{family:?}: refused"), || {
+            within(REPLY_TIMEOUT, &format!("{family:?}: refused"), || {
                 refused(&server)
             });
         }

@@ -1,12 +1,12 @@
 //! Fragments through the masquerade: both directions, any order once the first was seen.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use bpf_tests::fabric::traffic::{Asker, Echo, fragments, ping, send_ip, uninterrupted};
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Asker, Echo, fragments, ping, send_ip, uninterrupted};
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{internet, internet_scene, snat};
 use crate::support::count;
@@ -73,7 +73,7 @@ fn pair(fabric: &Fabric, pod: &Pod, family: Family) -> Pair {
     }
 }
 
-fn ends(socket: &UdpSocket) -> (std::net::IpAddr, u16) {
+fn ends(socket: &UdpSocket) -> (IpAddr, u16) {
     let address = socket.local_addr().unwrap();
     (address.ip(), address.port())
 }
@@ -113,6 +113,49 @@ fn fragments_may_overtake_each_other_behind_the_first() {
             send_ip(at, seen.ip(), reordered(&inward, order)).unwrap();
             arrives(&client, &data, far, &format!("in {family:?} {order:?}"));
         }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Datagrams of a flood: more than the node has records for.
+const FLOOD: u16 = 10_000;
+
+/// First fragments from a place to an address that no network has.
+fn flood(from: Place, family: Family) {
+    let nowhere: IpAddr = match family {
+        Family::V4 => [8, 8, 4, 99].into(),
+        Family::V6 => "2606:4700:10::99".parse().unwrap(),
+    };
+    let first = |id| {
+        let mut pieces = fragments((from.address, 4000), (nowhere, 53), id, 16, &[0; 16]).unwrap();
+        pieces.swap_remove(0)
+    };
+    let packets: Vec<_> = (0..FLOOD).map(first).collect();
+    send_ip(from, nowhere, &packets).unwrap();
+}
+
+#[test]
+fn a_flood_of_fragments_leaves_the_datagrams_of_another_pod() {
+    let (fabric, [pod, greedy]) = internet_scene(json!({}));
+    for family in Family::ALL {
+        let Pair {
+            client,
+            server,
+            seen,
+        } = pair(&fabric, &pod, family);
+        let far = server.local_addr().unwrap();
+        let (to, back) = ((far.ip(), far.port()), (seen.ip(), seen.port()));
+        let data = [7; DATA];
+        let out = fragments(ends(&client), to, 78, SIZE, &data).unwrap();
+        let inward = fragments(to, back, 78, SIZE, &data).unwrap();
+        let at = internet(&fabric, family);
+        send_ip(pod.at(family), far.ip(), &out[..1]).unwrap();
+        send_ip(at, seen.ip(), &inward[..1]).unwrap();
+        flood(greedy.at(family), family);
+        send_ip(pod.at(family), far.ip(), &out[1..]).unwrap();
+        send_ip(at, seen.ip(), &inward[1..]).unwrap();
+        arrives(&server, &data, seen, &format!("out {family:?}"));
+        arrives(&client, &data, far, &format!("in {family:?}"));
     }
     fabric.finish().unwrap();
 }

@@ -3,10 +3,10 @@
 
 use std::process::Stdio;
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::traffic::{Asker, Echo, Session};
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 

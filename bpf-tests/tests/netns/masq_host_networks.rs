@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{scene, translated};
 use crate::support::{CHANGE, within};
@@ -47,8 +47,8 @@ fn steps(fabric: &Fabric, pod: &Pod, to: Place) -> String {
         pod.at(family).address,
         to.address
     );
-    let told: Value = fabric.agent.ask("GET", &path, None).unwrap();
-    told["steps"].to_string()
+    let explanation: Value = fabric.agent.ask("GET", &path, None).unwrap();
+    explanation["steps"].to_string()
 }
 
 /// Waits until the datapath takes a client's networks to be behind the host, or not.

@@ -5,19 +5,19 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
-use bpf_tests::fabric::{Fabric, Pod};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
+use testkit::fabric::{Fabric, Pod};
 
 use crate::masq::{entries, internet, internet_scene, scene, snat};
 use crate::support::{End, OUTSIDE, carry_all, count, within};
 
 /// Ports of a scan; no socket listens there.
 const SCANNED: std::ops::Range<u16> = 2000..2200;
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// A datagram without an answer by then is sent once more.
 const ANSWER: Duration = Duration::from_millis(200);
 
@@ -119,7 +119,7 @@ fn a_port_scan_leaves_no_state_and_refusals_arrive() {
     for pod in &pods {
         for family in Family::ALL {
             for port in SCANNED {
-                let error = connect(&fabric, (pod.address(family), port).into(), PATIENCE);
+                let error = connect(&fabric, (pod.address(family), port).into(), REPLY_TIMEOUT);
                 assert_eq!(
                     error.kind(),
                     ErrorKind::ConnectionRefused,
@@ -155,7 +155,7 @@ fn a_datagram_to_a_closed_port_is_refused_with_the_pods_address() {
         let asker = Asker::open(outside, 0, (pod.address(family), 9).into()).unwrap();
         asker.socket().set_read_timeout(Some(ANSWER)).unwrap();
         // A datagram may be lost, and errors are rate-limited (RFC 4443 section 2.4 (f)).
-        within(PATIENCE, &format!("{family:?}: refused"), || {
+        within(REPLY_TIMEOUT, &format!("{family:?}: refused"), || {
             let error = asker.ask(7).err();
             let kind = error.as_ref().and_then(|error| error.downcast_ref());
             let refused = kind.map(std::io::Error::kind) == Some(ErrorKind::ConnectionRefused);

@@ -1,10 +1,10 @@
 //! Subnets without IPv4: ENIs and pods that have IPv6 alone.
 
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::masq::{scene_of, seen_as, snat, translated};
 use crate::support::{CHANGE, End, PEER, carry, nothing_differs, within};

@@ -1,11 +1,11 @@
 //! The instance metadata service: what its policy says, and that answers which must not be
 //! forwarded are not.
 
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::world::Site;
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::Fabric;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::world::Site;
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 use crate::support::count;

@@ -1,10 +1,10 @@
 //! `metadata: stack`: rules of the host decide on what pods send to the instance metadata service.
 
-use bpf_tests::fabric::traffic::{Echo, Session};
-use bpf_tests::fabric::world::Site;
 use ipam::Family;
 use serde_json::json;
 use std::net::SocketAddr;
+use testkit::fabric::traffic::{Echo, Session};
+use testkit::fabric::world::Site;
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 
@@ -27,14 +27,14 @@ fn what_rules_redirect_reaches_the_agent_what_they_drop_nobody_and_the_rest_the_
             Family::V4 => "ip",
             Family::V6 => "ip6",
         };
-        let asked = SocketAddr::new(site(&fabric, Site::Metadata, family).address, 80);
+        let frontend = SocketAddr::new(site(&fabric, Site::Metadata, family).address, 80);
         nft(&format!(
             "add rule inet iam pre iifname \"tow*\" {protocol} daddr {} tcp dport 80 dnat {protocol} to {}",
-            asked.ip(),
+            frontend.ip(),
             agent.address()
         ));
         for pod in &pods {
-            let mut session = Session::open(pod.at(family), 0, asked).unwrap();
+            let mut session = Session::open(pod.at(family), 0, frontend).unwrap();
             session.exchange().unwrap();
             assert_eq!(
                 session.seen().ip(),
@@ -44,12 +44,12 @@ fn what_rules_redirect_reaches_the_agent_what_they_drop_nobody_and_the_rest_the_
         }
         nft(&format!(
             "add rule inet iam forward iifname \"tow*\" {protocol} daddr {} drop",
-            asked.ip()
+            frontend.ip()
         ));
         for pod in &pods {
-            let asked = SocketAddr::new(asked.ip(), 81);
+            let frontend = SocketAddr::new(frontend.ip(), 81);
             assert!(
-                Session::open(pod.at(family), 0, asked).is_err(),
+                Session::open(pod.at(family), 0, frontend).is_err(),
                 "{family:?}"
             );
         }

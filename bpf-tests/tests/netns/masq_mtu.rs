@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session, ping, tcp_bulk};
-use bpf_tests::fabric::world::{Link, World};
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo, Session, ping, tcp_bulk};
+use testkit::fabric::world::{Link, World};
+use testkit::fabric::{Fabric, Place, Spec};
 
 use crate::masq::{MTU, internet, internet_scene, scene_of, snat, under_each_policy};
 use crate::support::within;
@@ -17,10 +17,10 @@ const BULK: usize = 4 * 1024 * 1024;
 /// MTU of the small link: neither a default of anything nor what TCP would guess.
 pub(crate) const SMALL: u32 = 1380;
 
-/// The kernel of a place keeps the MTU of its way to an address.
+/// The kernel of a place keeps the path MTU to an address.
 #[track_caller]
 pub(crate) fn knows(at: Place, to: std::net::IpAddr, mtu: u32) {
-    let what = format!("{} knows the MTU of its way to {to}", at.address);
+    let what = format!("{} has the path MTU to {to}", at.address);
     within(Duration::from_secs(1), &what, || {
         let route = format!("ip route get {to} from {}", at.address);
         let route = at.netns.run(&route)?;
@@ -45,7 +45,7 @@ fn fitting(mtu: u32, family: Family) -> String {
     (mtu - headers).to_string()
 }
 
-/// The pod and the server learn that a link on the way takes less.
+/// The pod and the server learn that a link of the path has a smaller MTU.
 fn discovered(fabric: &Fabric, pod: Place, eni: u8) {
     let family = Family::of(pod.address);
     let server = internet(fabric, family);
@@ -59,7 +59,7 @@ fn discovered(fabric: &Fabric, pod: Place, eni: u8) {
             // TCP finds out by itself, in both directions.
             let plain = Echo::start(server).unwrap();
             tcp_bulk(pod, plain.address(), BULK).unwrap();
-            // UDP is told, and then fragments.
+            // UDP gets an error, and then fragments.
             forget(pod);
             let asker = Asker::open(pod, 0, echo.address()).unwrap();
             let seen = asker.ask(usize::try_from(MTU).unwrap() - 100).unwrap();
@@ -89,7 +89,7 @@ fn a_narrow_link_on_the_way_is_discovered() {
     under_each_policy(discovered);
 }
 
-/// The way narrows under an open connection, and the answers' way under an open question.
+/// The path's MTU drops under an open connection, and the reply path's under an open request.
 #[test]
 fn a_link_that_narrows_under_open_flows_is_discovered() {
     let (fabric, [_, pod]) = internet_scene(json!({}));
@@ -113,8 +113,8 @@ fn a_link_that_narrows_under_open_flows_is_discovered() {
     fabric.finish().unwrap();
 }
 
-/// A pod whose interface takes less than its ENI: who answers it is told by the node, in an error
-/// about the packet as it was before it was translated back.
+/// A pod's interface has a smaller MTU than its ENI. The node reports that to the server, in an
+/// error about the packet before the reverse translation.
 #[test]
 fn a_pod_that_takes_less_has_the_server_told() {
     const POD: u32 = 1400;

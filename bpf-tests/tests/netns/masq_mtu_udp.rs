@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bpf_tests::fabric::world::Link;
-use bpf_tests::fabric::{Place, Spec};
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice};
 use ipam::Family;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::json;
+use testkit::fabric::world::Link;
+use testkit::fabric::{Place, Spec};
 
 use crate::masq::{MTU, internet, scene_of, snat};
 use crate::masq_mtu::{SMALL, forget, knows};
@@ -20,13 +20,13 @@ use crate::support::{CHANGE, within};
 const POD: u32 = 1400;
 /// IANA, "Protocol Numbers".
 const UDP: u8 = 17;
-const PATIENCE: Duration = Duration::from_millis(500);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A UDP socket on a port of the kernel's choice.
 fn udp(at: Place) -> UdpSocket {
     let open = || {
         let socket = UdpSocket::bind((at.address, 0))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(socket)
     };
     at.netns.enter(open).unwrap()
@@ -42,7 +42,7 @@ fn icmp(at: Place) -> UdpSocket {
         let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         // Only those calls of a UDP socket are used that every socket has.
         let raw = UdpSocket::from(raw);
-        raw.set_read_timeout(Some(PATIENCE))?;
+        raw.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(raw)
     };
     at.netns.enter(open).unwrap()
@@ -111,7 +111,7 @@ fn too_big(errors: &UdpSocket, family: Family) -> anyhow::Result<TooBig> {
 
 /// A server answers with a datagram that fills a packet of the links' MTU.
 ///
-/// A hop on the way reports a smaller MTU, and from then on the server's datagrams of any size
+/// A hop of the path reports a smaller MTU, and from then on the server's datagrams of any size
 /// arrive.
 #[track_caller]
 fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
@@ -131,16 +131,20 @@ fn server_is_told(pod: Place, server: Place, own: IpAddr, narrow: u32) {
     });
     assert_eq!(seen.ip(), own, "{what}");
     let data = vec![7; usize::try_from(MTU - headers).unwrap()];
-    let told = within(CHANGE, &format!("{what}: the server is told"), || {
-        answers.send_to(&data, seen)?;
-        too_big(&errors, family)
-    });
+    let reported = within(
+        CHANGE,
+        &format!("{what}: the server gets the error"),
+        || {
+            answers.send_to(&data, seen)?;
+            too_big(&errors, family)
+        },
+    );
     let expected = TooBig {
         mtu: narrow,
         from: answers.local_addr().unwrap(),
         to: seen,
     };
-    assert_eq!(told, expected, "{what}");
+    assert_eq!(reported, expected, "{what}");
     knows(server, own, narrow);
     let mut back = vec![0; 64 * 1024];
     for data in [data, vec![9; 5000]] {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use bpf_tests::fabric::traffic::{Asker, Echo, Session, tcp_bulk};
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Asker, Echo, Session, tcp_bulk};
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{FIRST_PORT, internet, internet_scene, snat};
 

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use bpf_tests::fabric::traffic::{Asker, Echo, tcp_bulk};
-use bpf_tests::fabric::{Fabric, Netns, POD_INTERFACE};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Asker, Echo, tcp_bulk};
+use testkit::fabric::{Fabric, Netns, POD_INTERFACE};
 
 use crate::masq::{internet, internet_scene};
 

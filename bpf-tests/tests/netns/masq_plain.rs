@@ -1,12 +1,12 @@
 //! Pods of a plain pool: their addresses are unknown outside of the node, so they are seen with the
 //! primary ENI's, in the VPC too.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol};
-use bpf_tests::fabric::{Fabric, Pod};
 use ipam::Family;
 use ipnet::IpNet;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo, Protocol};
+use testkit::fabric::{Fabric, Pod};
 
 use crate::masq::{scene, snat, translated};
 use crate::support::{CHANGE, within};

@@ -1,13 +1,13 @@
 //! By which ENI, and with which address, pods reach the Internet: the external policies.
 
-use bpf_tests::fabric::traffic::{Asker, Echo};
-use bpf_tests::fabric::{Fabric, Place};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo};
+use testkit::fabric::{Fabric, Place};
 
 use crate::masq::{internet, masquerade, scene, snat, translated};
 use crate::support::{CHANGE, within};
-use bpf_tests::fabric::eventually::check;
 
 fn with_policy(policy: &str, enis: [u8; 2]) {
     let (fabric, pods) = scene(masquerade(&json!({"external": policy})));
@@ -77,6 +77,6 @@ fn auto_follows_the_public_addresses_and_leaves_open_flows_alone() {
 
 #[track_caller]
 fn translated_v4(fabric: &Fabric, from: Place, address: std::net::IpAddr, eni: u8) {
-    let to = bpf_tests::fabric::world::Site::Internet;
+    let to = testkit::fabric::world::Site::Internet;
     crate::masq::seen_as(fabric, from, to, address, eni);
 }

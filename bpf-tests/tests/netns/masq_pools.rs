@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::{DIRECT, DIRECT_POOL};
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Pod};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::{DIRECT, DIRECT_POOL};
+use testkit::fabric::traffic::{Asker, Echo, Session};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Pod};
 
 use crate::masq::{internet, masquerade, scene, seen_as, snat, translated};
 use crate::support::{CHANGE, within};

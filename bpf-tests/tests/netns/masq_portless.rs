@@ -1,11 +1,11 @@
 //! Protocols without ports: dropped and counted where they would have to be translated, carried
 //! where not.
 
-use bpf_tests::fabric::traffic::{of_protocol, send_ip};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, source_check};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{of_protocol, send_ip};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, source_check};
 
 use crate::masq::{internet, scene};
 use crate::support::count;

@@ -6,12 +6,12 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::traffic::{Echo, uninterrupted};
 use ipam::Family;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::traffic::{Echo, uninterrupted};
 
 use crate::masq::{FIRST_PORT, internet, scene};
 

@@ -1,10 +1,10 @@
 //! With an endpoint go its flows.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session};
 
 use crate::masq::{entries, internet, scene, translated};
 use crate::support::{CHANGE, within};

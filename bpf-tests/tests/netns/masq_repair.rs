@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo, Session};
 
 use crate::masq::{internet, internet_scene, snat};
 use crate::support::within;

@@ -1,11 +1,11 @@
 //! A thousand open connections outlive the agent, its restarts, and its programs' replacement.
 
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::state::program_ids;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use ipam::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
+use testkit::fabric::Fabric;
+use testkit::fabric::state::program_ids;
+use testkit::fabric::traffic::{Asker, Echo, Session};
 
 use crate::masq::{internet, scene};
 

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use bpf_tests::fabric::traffic::{Echo, Session};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Echo, Session};
 
 use crate::masq::{internet, internet_scene};
 use crate::support::{get, within};

@@ -5,17 +5,17 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::traffic::connect_from_port;
 use ipam::Family;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::traffic::connect_from_port;
 
 use crate::masq::{FIRST_PORT, internet, scene};
 
 /// Connections from the same port, one after the other.
 const AGAIN: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Makes a socket end with a RST.
 pub(crate) fn reset_at_close(stream: &TcpStream) {
@@ -66,11 +66,11 @@ fn connect(from: Place, to: Place) -> (TcpStream, TcpStream) {
     let target: SocketAddr = listener.local_addr().unwrap();
     let client = from
         .netns
-        .enter(|| Ok(TcpStream::connect_timeout(&target, PATIENCE)?))
+        .enter(|| Ok(TcpStream::connect_timeout(&target, REPLY_TIMEOUT)?))
         .unwrap();
     let (server, _) = listener.accept().unwrap();
     for end in [&client, &server] {
-        end.set_read_timeout(Some(PATIENCE)).unwrap();
+        end.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     }
     (client, server)
 }

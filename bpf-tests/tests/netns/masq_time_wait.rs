@@ -5,13 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::connect_from_port;
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::connect_from_port;
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 use crate::support::{CHANGE, get, within};
@@ -20,7 +20,7 @@ use crate::support::{CHANGE, get, within};
 const AGAIN: usize = 2;
 /// A port that keeps its number, and one that gets another.
 const PORTS: [u16; 2] = [FIRST_PORT + 79, 20_079];
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Both ends of a connection, and the client's address as the server saw it.
 struct Connection {
@@ -33,7 +33,7 @@ struct Connection {
 fn connect(from: Place, port: u16, listener: &TcpListener) -> anyhow::Result<Connection> {
     let mut client = connect_from_port(from, port, listener.local_addr()?)?;
     let (mut server, seen) = listener.accept()?;
-    server.set_read_timeout(Some(PATIENCE))?;
+    server.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut back = [0; 7];
     client.write_all(b"towpath")?;
     server.read_exact(&mut back)?;
@@ -94,7 +94,7 @@ fn close_actively(pod: &Pod, connection: Connection) {
     assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
     server.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
-    within(PATIENCE, "the pod has it in TIME_WAIT", || {
+    within(REPLY_TIMEOUT, "the pod has it in TIME_WAIT", || {
         let waiting = pod.netns.run("ss -Hnt state time-wait")?;
         check(waiting.contains(&own.to_string()), || waiting.clone())
     });
@@ -130,7 +130,7 @@ fn vanish(pod: &Pod, connection: Connection) -> TcpStream {
     let own = connection.client.local_addr().unwrap();
     crate::masq_tcp::reset_at_close(&connection.client);
     drop(connection.client);
-    within(PATIENCE, "the pod has forgotten it", || {
+    within(REPLY_TIMEOUT, "the pod has forgotten it", || {
         let known = pod.netns.run("ss -Hnta")?;
         check(!known.contains(&own.to_string()), || known.clone())
     });

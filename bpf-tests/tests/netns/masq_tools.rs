@@ -3,12 +3,12 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::Web;
-use bpf_tests::fabric::world::World;
-use bpf_tests::fabric::{Place, command};
 use ipam::Family;
 use serde_json::Value;
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::Web;
+use testkit::fabric::world::World;
+use testkit::fabric::{Place, command};
 
 use crate::masq::{flag, internet, snat, under_each_policy};
 use crate::support::within;

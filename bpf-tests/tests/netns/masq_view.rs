@@ -1,8 +1,8 @@
 //! `towpath masq`: what the decision looks at, each with where it comes from.
 
-use bpf_tests::fabric::layout::DIRECT_POOL;
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::layout::DIRECT_POOL;
 
 use crate::masq::{masquerade, scene, snat};
 
@@ -47,8 +47,8 @@ fn inputs_are_told_with_their_source() {
     ] {
         let row = row(&view["exempt"], "cidr", &json!(cidr));
         assert_eq!(row["class"], class, "{row}");
-        let told = row["source"].as_str().unwrap();
-        assert!(!told.is_empty() && told.contains(source), "{row}");
+        let shown = row["source"].as_str().unwrap();
+        assert!(!shown.is_empty() && shown.contains(source), "{row}");
     }
     let direct = row(&view["pools"], "name", &json!(DIRECT_POOL));
     assert!(!direct["cidrs"].as_array().unwrap().is_empty(), "{direct}");
@@ -64,13 +64,13 @@ fn inputs_are_told_with_their_source() {
     // The human-readable output has the same facts.
     let output = fabric.agent.cli(&fabric.node, &["masq"]).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for told in [
+    for fact in [
         NATIVE,
         DIRECT_POOL,
         "169.254.169.254/32",
         "native-routing-cidrs",
     ] {
-        assert!(text.contains(told), "{told} is not in\n{text}");
+        assert!(text.contains(fact), "{fact} is not in\n{text}");
     }
     fabric.finish().unwrap();
 }

@@ -1,11 +1,11 @@
 //! ENIs with TCX and pods with clsact (`attach: mixed`).
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::state::{program_ids, tcx_ids};
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::state::{program_ids, tcx_ids};
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::ingress_qdisc::displace;
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Echo, Protocol, ping, tcp_bulk, udp};
-use bpf_tests::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Echo, Protocol, ping, tcp_bulk, udp};
+use testkit::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
 
 use crate::support::{CHANGE, within};
 
@@ -35,13 +35,13 @@ pub(crate) fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyho
 #[track_caller]
 fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
     let said = ping_of(links, family, from, to).unwrap_err().to_string();
-    told(from, to, &said, smaller);
+    received_mtu(from, to, &said, smaller);
     ping_of(smaller, family, from, to).unwrap();
 }
 
 /// Expects that the sender got an MTU, by the output of ping, and that its kernel keeps it.
 #[track_caller]
-fn told(from: Place, to: Place, said: &str, mtu: u32) {
+fn received_mtu(from: Place, to: Place, said: &str, mtu: u32) {
     let texts = [
         format!("mtu = {mtu}"),
         format!("mtu={mtu}"),
@@ -198,7 +198,7 @@ fn a_pod_that_takes_less_than_its_eni_has_the_sender_told() {
             }
             let said = ping_of(LINKS, family, peer, pod).unwrap_err().to_string();
             assert!(said.contains(&format!("From {node} ")), "{said}");
-            told(peer, pod, &said, POD);
+            received_mtu(peer, pod, &said, POD);
             ping_of(POD, family, peer, pod).unwrap();
             tcp_bulk(peer, inside.address(), BULK).unwrap();
         }

@@ -3,13 +3,13 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::{DIRECT, Host};
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, of_protocol, send_ip};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, source_check};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::{DIRECT, Host};
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session, of_protocol, send_ip};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, source_check};
 
 use crate::masq::{FIRST_PORT, internet, masquerade, scene, site, snat};
 use crate::support::{CHANGE, count, within};
@@ -328,9 +328,9 @@ fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: I
         .into_iter()
         .zip(["tcp", "udp", "icmp"])
     {
-        let (asked, server) = (from.address.to_string(), to.address.to_string());
-        let said = explain(fabric, &asked, &server, name);
-        let what = format!("{name} from {asked} to {server}: {said}");
+        let (client, server) = (from.address.to_string(), to.address.to_string());
+        let said = explain(fabric, &client, &server, name);
+        let what = format!("{name} from {client} to {server}: {said}");
         assert_eq!(said["why"], why, "{what}");
         assert_eq!(said["eni"], eni, "{what}");
         let snat = (source != from.address).then(|| text_of(source));
@@ -436,29 +436,32 @@ fn explain_knows_the_flows_that_there_are() {
     fabric.allow_untranslated(&addresses).unwrap();
     for family in Family::ALL {
         let (from, outside) = (pod.at(family), fabric.host(Host::Outside, family));
-        let asked = |own: SocketAddr, to: SocketAddr, protocol| {
+        let explained = |own: SocketAddr, to: SocketAddr, protocol| {
             explain(&fabric, &own.to_string(), &to.to_string(), protocol)
         };
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
         let mut session = Session::open(from, LOW, server.address()).unwrap();
         let own = session.own().unwrap();
-        let said = asked(own, server.address(), "tcp");
-        let told = (&said["why"], &said["snat"], &said["port"], &said["eni"]);
+        let said = explained(own, server.address(), "tcp");
+        let found = (&said["why"], &said["snat"], &said["port"], &said["eni"]);
         let (address, port) = (text_of(session.seen().ip()), json!(session.seen().port()));
-        assert_eq!(told, (&json!("translated"), &address, &port, &json!(1)));
+        assert_eq!(found, (&json!("translated"), &address, &port, &json!(1)));
         session.exchange().unwrap();
         // With another protocol the same ports are another flow.
-        assert_eq!(asked(own, server.address(), "udp")["port"], Value::Null);
+        assert_eq!(explained(own, server.address(), "udp")["port"], Value::Null);
 
         let service = Echo::telling(from, 0).unwrap();
         let mut inbound = Session::open(outside, 0, service.address()).unwrap();
-        let said = asked(service.address(), inbound.own().unwrap(), "tcp");
-        let told = (&said["why"], &said["verdict"], &said["eni"]);
-        assert_eq!(told, (&json!("inbound"), &json!("untranslated"), &json!(1)));
+        let said = explained(service.address(), inbound.own().unwrap(), "tcp");
+        let found = (&said["why"], &said["verdict"], &said["eni"]);
+        assert_eq!(
+            found,
+            (&json!("inbound"), &json!("untranslated"), &json!(1))
+        );
         inbound.exchange().unwrap();
         // Without the flow the same packet would be translated.
         let other = SocketAddr::new(outside.address, inbound.own().unwrap().port() ^ 1);
-        let said = asked(service.address(), other, "tcp");
+        let said = explained(service.address(), other, "tcp");
         assert_eq!(said["why"], "translated");
     }
     for (words, named) in [

@@ -1,9 +1,9 @@
 //! Flows and a new agent: what is adopted, what a change of the settings does to them.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Asker, Echo, Session};
 
 use crate::masq::{FIRST_PORT, internet, scene};
 use crate::support::{CHANGE, get, within};
@@ -11,7 +11,7 @@ use crate::support::{CHANGE, get, within};
 /// A port that no setting here has among its own.
 const LOW: u16 = 20_000;
 
-fn listed(fabric: &bpf_tests::fabric::Fabric) -> Vec<Value> {
+fn listed(fabric: &testkit::fabric::Fabric) -> Vec<Value> {
     let list = get(fabric, "/v1/nat/flows");
     list["flows"].as_array().unwrap().clone()
 }
@@ -45,7 +45,7 @@ fn flows_outlive_a_change_of_the_ports() {
         }
         assert_eq!(listed(&fabric).len(), all, "{now}: none is made anew");
     }
-    assert!(!fabric.agent.log().contains("none of ours any more"));
+    assert!(!fabric.agent.log().contains("no longer uses"));
     // New agents count what there is: nothing has to be corrected.
     within(CHANGE, "a sweep", || {
         let sweeper = &get(&fabric, "/v1/nat/stats")["sweeper"];
@@ -53,14 +53,14 @@ fn flows_outlive_a_change_of_the_ports() {
     });
     let sweeper = &get(&fabric, "/v1/nat/stats")["sweeper"];
     assert_eq!(sweeper["quotas-corrected"], 0, "{sweeper}");
-    // Where a port is none of ours any more, it is said.
+    // A flow with a port that translation no longer uses is logged.
     fabric.agent.stop().unwrap();
     fabric
         .agent
         .set("/nat/ports", &ports("32768-33279"))
         .unwrap();
     fabric.start_agent().unwrap();
-    assert!(fabric.agent.log().contains("none of ours any more"));
+    assert!(fabric.agent.log().contains("no longer uses"));
     let server = &servers[0];
     let new = Asker::open(pod.at(Family::V4), LOW + 9, server.address()).unwrap();
     let port = new.ask(7).unwrap().port();

@@ -3,15 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::eventually::check;
+use testkit::fabric::eventually::check;
 
-use bpf_tests::fabric::{Fabric, POD_INTERFACE, Pod, Spec};
-use bpf_tests::packet::arp_request;
-use bpf_tests::raw::RawSocket;
 use datapath_common::abi::LinkLocals;
 use etherparse::PacketBuilder;
 use ipam::Family;
 use nix::net::if_::if_nametoindex;
+use testkit::fabric::{Fabric, POD_INTERFACE, Pod, Spec};
+use testkit::packet::arp_request;
+use testkit::raw::RawSocket;
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, within};
 
@@ -112,7 +112,7 @@ fn mac(text: &str) -> Result<[u8; 6]> {
 }
 
 fn sender(fabric: &Fabric, pod: &Pod) -> Result<Sender> {
-    let address_of = |netns: &bpf_tests::fabric::Netns, device: &str| {
+    let address_of = |netns: &testkit::fabric::Netns, device: &str| {
         let links = netns.ip_json(&format!("link show dev {device}"))?;
         mac(links[0]["address"].as_str().context("a MAC")?)
     };

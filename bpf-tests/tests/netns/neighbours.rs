@@ -1,10 +1,10 @@
 //! Foreign programs on our hooks.
 
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Place, Pod, Spec};
 
 use crate::support::{End, PEER, carry, carry_all, get};
 
@@ -81,8 +81,8 @@ fn tcx_programs_before_and_after_ours() {
     let folder = fabric.pin_root().with_file_name("");
     let place = |device: &str, name: &str| {
         let mut foreign = Foreign {
-            before: ForeignProgram::load(&format!("{name}_before"), &folder, Deed::Pass).unwrap(),
-            after: ForeignProgram::load(&format!("{name}_after"), &folder, Deed::Pass).unwrap(),
+            before: ForeignProgram::load(&format!("{name}_before"), &folder, Action::Pass).unwrap(),
+            after: ForeignProgram::load(&format!("{name}_after"), &folder, Action::Pass).unwrap(),
         };
         foreign
             .before
@@ -121,8 +121,8 @@ fn tc_filters(settings: Value, before: u16, after: u16, both: bool) {
     let folder = fabric.pin_root().with_file_name("");
     let place = |device: &str, name: &str| {
         let foreign = Foreign {
-            before: ForeignProgram::load(&format!("{name}_before"), &folder, Deed::Pass).unwrap(),
-            after: ForeignProgram::load(&format!("{name}_after"), &folder, Deed::Pass).unwrap(),
+            before: ForeignProgram::load(&format!("{name}_before"), &folder, Action::Pass).unwrap(),
+            after: ForeignProgram::load(&format!("{name}_after"), &folder, Action::Pass).unwrap(),
         };
         // With clsact the qdisc exists: our filter is attached to it.
         let _there = fabric

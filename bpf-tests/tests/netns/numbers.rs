@@ -4,10 +4,10 @@ use std::ops::RangeFrom;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::{Fabric, Spec};
 use flows::LONGEST;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, get, within};
 

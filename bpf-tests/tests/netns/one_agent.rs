@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use anyhow::{Result, ensure};
-use bpf_tests::fabric::command::ends;
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Spec, agent};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::command::ends;
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Spec, agent};
 
 use crate::support::{End, PEER, carry_all};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
 use ipam::Family;
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Place, Spec, source_check};
 
 use crate::support::count;
 

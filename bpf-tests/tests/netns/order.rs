@@ -2,11 +2,11 @@
 //! mislead our programs. The filters here are programs too, because tc's own actions need modules
 //! that a kernel may lack.
 
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Pod, Spec, command};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Pod, Spec, command};
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 
@@ -21,7 +21,7 @@ const GARBAGE: u32 = 0xff00_0000;
 /// Ours for ENI 1, in the default layout.
 const OURS: u32 = 0x0200_0000;
 
-/// Attachment of our programs, by this setting, and of the foreign ones in the same way.
+/// Attachment of our programs, by this setting; the foreign ones are attached alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Auto,
@@ -37,7 +37,7 @@ struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    fn put(fabric: &'a Fabric, attach: Attach, device: &str, deed: Deed) -> Self {
+    fn put(fabric: &'a Fabric, attach: Attach, device: &str, deed: Action) -> Self {
         let folder = fabric.pin_root().with_file_name("");
         let mut program = ForeignProgram::load("policy", &folder, deed).unwrap();
         let node = &fabric.node;
@@ -81,7 +81,7 @@ fn settings(attach: Attach, path: &str) -> Value {
 
 /// Number of packets of pods that our programs have handled.
 fn looked_at(fabric: &Fabric) -> u64 {
-    let counters = bpf_tests::fabric::counters::read(fabric).unwrap();
+    let counters = testkit::fabric::counters::read(fabric).unwrap();
     let of_pods = counters
         .iter()
         .filter(|(name, _)| name.0 == "from_endpoint");
@@ -91,7 +91,7 @@ fn looked_at(fabric: &Fabric) -> u64 {
 /// Packets that a program ahead of ours drops are dropped, and our programs never see them.
 fn a_drop_holds(fabric: &Fabric, attach: Attach, pod: &Pod) {
     for device in [pod.host_device(), ENI.to_owned()] {
-        let ahead = Ahead::put(fabric, attach, &device, Deed::Drop);
+        let ahead = Ahead::put(fabric, attach, &device, Action::Drop);
         let seen = looked_at(fabric);
         for family in Family::ALL {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
@@ -120,7 +120,7 @@ fn a_mark_is_shared(fabric: &Fabric, attach: Attach, pod: &Pod, by_stack: bool) 
     }
     nft("add chain inet marks pre { type filter hook prerouting priority raw ; }");
     for device in [pod.host_device(), ENI.to_owned()] {
-        let ahead = Ahead::put(fabric, attach, &device, Deed::Mark(GARBAGE | THEIRS));
+        let ahead = Ahead::put(fabric, attach, &device, Action::Mark(GARBAGE | THEIRS));
         nft("flush chain inet marks pre");
         nft("reset counters table inet marks");
         let mark = OURS | THEIRS;
@@ -152,7 +152,7 @@ fn a_mark_is_shared(fabric: &Fabric, attach: Attach, pod: &Pod, by_stack: bool) 
 /// A program that ends with OK hides ours. The pod's packets then take the stack, and still leave
 /// by their own ENI: `to_network` ensures that.
 fn who_hides_ours_leads_nobody_astray(fabric: &Fabric, attach: Attach, pod: &Pod) {
-    let ahead = Ahead::put(fabric, attach, &pod.host_device(), Deed::Accept);
+    let ahead = Ahead::put(fabric, attach, &pod.host_device(), Action::Accept);
     let seen = looked_at(fabric);
     carry_all(fabric, End::Pod(pod), PEER, &[1]);
     carry_all(fabric, PEER, End::Pod(pod), &[1]);

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use bpf_tests::fabric::command::ends;
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::state::difference;
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::command::ends;
+use testkit::fabric::eventually::check;
+use testkit::fabric::state::difference;
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Spec};
 
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
 
@@ -40,9 +40,9 @@ fn the_check_of_an_orphan_is_true() {
     let address = pod.address(Family::V4);
     let line = format!("addr del {address}/32 dev eth0");
     pod.netns.ip(&line).unwrap();
-    let told = get(&fabric, &path)["problems"].to_string();
+    let problems = get(&fabric, &path)["problems"].to_string();
     let expected = format!("the pod's eth0 does not have {address}");
-    assert!(told.contains(&expected), "{told}");
+    assert!(problems.contains(&expected), "{problems}");
     let unknown = path.replace("eth0", "eth1");
     let answer = fabric.agent.request("GET", &unknown, None).unwrap();
     assert_eq!(answer.0, 404, "{answer:?}");

@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::process::Output;
 
-use bpf_tests::fabric::command::ends;
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
+use testkit::fabric::command::ends;
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::{Fabric, Spec};
 
 /// Error of an agent that does not start.
 fn refused(fabric: &Fabric) -> String {
@@ -88,7 +88,7 @@ fn programs_of_cilium_on_devices_of_the_node_keep_the_agent_off() {
             if name.contains("xdp") {
                 ForeignProgram::load_xdp(name, &bpffs)
             } else {
-                ForeignProgram::load(name, &bpffs, Deed::Pass)
+                ForeignProgram::load(name, &bpffs, Action::Pass)
             }
         };
         let mut program = load(name).unwrap();

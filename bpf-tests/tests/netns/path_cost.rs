@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::traffic::{Asker, Echo};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::traffic::{Asker, Echo};
 
 use crate::masq::scene;
 use crate::masq_tools::{Iperf, iperf};

@@ -3,11 +3,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
-use bpf_tests::fabric::{Fabric, Place};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Asker, Echo, Session};
+use testkit::fabric::{Fabric, Place};
 
 use crate::masq::{internet, scene, snat, translated};
 use crate::support::{End, OUTSIDE, PEER, carry_all, count};
@@ -33,9 +33,9 @@ fn nft(fabric: &Fabric, line: &str) {
     fabric.node.run(&format!("nft {line}")).unwrap();
 }
 
-/// A client has its answers from the address that it asked, by TCP and by UDP.
+/// A client gets its replies from the address that it sent to, by TCP and by UDP.
 #[track_caller]
-fn asked(client: Place, address: IpAddr, port: u16) {
+fn is_answered(client: Place, address: IpAddr, port: u16) {
     let to = SocketAddr::new(address, port);
     let mut session = Session::open(client, 0, to).unwrap();
     session.bulk(1 << 20).unwrap();
@@ -109,8 +109,8 @@ impl Engine {
     }
 }
 
-/// A rule in the way, as a policy engine has it. Past the stack it does nothing. What it does not
-/// refuse leaves by the right ENI, and masqueraded.
+/// A rule of netfilter, as a policy engine has it. It has no effect on the direct path. The packets
+/// that it accepts leave by the right ENI, masqueraded.
 #[test]
 fn a_rule_of_netfilter_takes_effect() {
     for (path, takes_effect) in [("stack", true), ("direct", false)] {
@@ -155,15 +155,16 @@ fn services_answer_wherever_their_backend_is() {
             internet(&fabric, family),
         ] {
             let server = Echo::telling(backend, 0).unwrap();
-            let asked_for = SocketAddr::new(service(family), SERVICE_PORT);
-            fabric.serve(asked_for, server.address()).unwrap();
-            asked(client, service(family), SERVICE_PORT);
+            let frontend = SocketAddr::new(service(family), SERVICE_PORT);
+            fabric.serve(frontend, server.address()).unwrap();
+            is_answered(client, service(family), SERVICE_PORT);
         }
     }
     fabric.finish().unwrap();
 }
 
-/// The answer has the address of the ENI that was asked, and leaves by it, whichever owns the pod's.
+/// The reply has the address of the ENI that got the request, and leaves by it, whichever ENI owns
+/// the pod's address.
 #[test]
 fn a_node_port_answers_by_the_eni_that_was_asked() {
     let (fabric, pods) = scene(through("stack"));
@@ -172,10 +173,10 @@ fn a_node_port_answers_by_the_eni_that_was_asked() {
             let server = Echo::telling(pod.at(family), 0).unwrap();
             for asked_by in [0, 1] {
                 let address = snat(&fabric, asked_by, family);
-                let asked_for = SocketAddr::new(address, NODE_PORT);
-                fabric.serve(asked_for, server.address()).unwrap();
+                let frontend = SocketAddr::new(address, NODE_PORT);
+                fabric.serve(frontend, server.address()).unwrap();
                 for client in [Host::Peer, Host::Outside] {
-                    asked(fabric.host(client, family), address, NODE_PORT);
+                    is_answered(fabric.host(client, family), address, NODE_PORT);
                 }
             }
         }

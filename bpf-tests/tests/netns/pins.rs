@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Echo, Session};
-use bpf_tests::fabric::{Fabric, command};
 use ipam::Family;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::{Echo, Session};
+use testkit::fabric::{Fabric, command};
 
 use crate::masq::{internet, scene};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within};
@@ -71,7 +71,7 @@ struct Idle {
 }
 
 impl Idle {
-    fn open(fabric: &Fabric, pods: [&bpf_tests::fabric::Pod; 2]) -> Self {
+    fn open(fabric: &Fabric, pods: [&testkit::fabric::Pod; 2]) -> Self {
         let mut idle = Self {
             servers: Vec::new(),
             sessions: Vec::new(),
@@ -158,7 +158,7 @@ fn pins_that_cannot_be_made_hold_back_no_repair() {
     let mut idle = Idle::open(&fabric, [&one, &two]);
     let root = fabric.pin_root();
     mount_at(&root, "tmpfs");
-    within(PINNED, "it is told", || {
+    within(PINNED, "it is reported", || {
         let reasons = reasons(&fabric);
         check(reasons.contains("is not on a BPF filesystem"), || reasons)
     });

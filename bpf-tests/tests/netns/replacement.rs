@@ -1,17 +1,21 @@
 //! Programs are replaced under load: no packet is lost.
 
-use bpf_tests::fabric::state::program_ids;
-use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
+use testkit::fabric::state::program_ids;
+use testkit::fabric::traffic::Stream;
+use testkit::fabric::{Fabric, Place, Spec};
 
-/// Replacements.
-const TIMES: usize = 100;
+use crate::support::is_full;
+
+/// Replacements of an ordinary run, and of the long form.
+const TIMES: usize = 25;
+const TIMES_FULL: usize = 100;
 /// Packets a second that a stream must have had at least, in each direction.
 const RATE: u64 = 5000;
 
 #[test]
-fn a_hundred_replacements_lose_no_packet() {
+fn replacements_lose_no_packet() {
+    let times = if is_full() { TIMES_FULL } else { TIMES };
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
     let start = |from: Place, to: Place| Stream::start(from, to, RATE + RATE / 10, "udp").unwrap();
@@ -34,7 +38,7 @@ fn a_hundred_replacements_lose_no_packet() {
             .map(|device| program_ids(&fabric.node, &device).unwrap())
     };
     let mut last = programs(&fabric);
-    for time in 0..TIMES {
+    for time in 0..times {
         fabric.agent.stop().unwrap();
         assert_eq!(
             programs(&fabric),
@@ -51,7 +55,7 @@ fn a_hundred_replacements_lose_no_packet() {
     }
     for stream in streams {
         let report = stream.finish().unwrap();
-        println!("{TIMES} replacements: {report}");
+        println!("{times} replacements: {report}");
         assert!(report.lost.is_empty(), "{report}");
         assert_eq!(report.refused, None, "{report}");
         assert!(report.rate >= RATE, "{report}");

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
-use bpf_tests::fabric::state::difference;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
 use ipam::Family;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::program::{Action, ForeignProgram, Position};
+use testkit::fabric::state::difference;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Place, Spec, source_check};
 
 use crate::support::{CHANGE, within};
 
@@ -107,9 +107,9 @@ fn errors_between_link_local_addresses_are_not_foreign() {
 fn a_program_of_somebody_else_sees_packets_at_every_place() {
     let fabric = Fabric::create(&Spec::default()).unwrap();
     let (node, folder) = (&fabric.node, fabric.pin_root().with_file_name(""));
-    let mut first = ForeignProgram::load("first", &folder, Deed::Pass).unwrap();
-    let mut last = ForeignProgram::load("last", &folder, Deed::Pass).unwrap();
-    let filter = ForeignProgram::load("filter", &folder, Deed::Pass).unwrap();
+    let mut first = ForeignProgram::load("first", &folder, Action::Pass).unwrap();
+    let mut last = ForeignProgram::load("last", &folder, Action::Pass).unwrap();
+    let filter = ForeignProgram::load("filter", &folder, Action::Pass).unwrap();
     last.attach_tcx(node, "eth0", Position::Last).unwrap();
     first.attach_tcx(node, "eth0", Position::First).unwrap();
     node.run("tc qdisc add dev eth0 clsact").unwrap();

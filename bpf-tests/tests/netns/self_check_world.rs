@@ -3,11 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
-use bpf_tests::fabric::world::{Link, Site, World};
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
+use testkit::fabric::world::{Link, Site, World};
+use testkit::fabric::{Fabric, Place, Spec};
 
 #[test]
 fn the_node_reaches_the_world_and_is_seen() {
@@ -36,7 +36,7 @@ fn the_node_reaches_the_world_and_is_seen() {
             said.contains("ttl=1 ") || said.contains("hlim=1 "),
             "{said}"
         );
-        // The router that is on the way to the Internet tells of what does not fit.
+        // The router on the path to the Internet reports packets that exceed the MTU.
         fabric.set_world_mtu(Link::Far, 1300).unwrap();
         let internet = world.at(Site::Internet, family).address;
         let said = ping(node, internet, &["-M", "do", "-s", "1400"]).unwrap_err();

@@ -7,13 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::state::egress_program_ids;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::state::egress_program_ids;
+use testkit::fabric::traffic::{Asker, Echo, Session};
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{internet, scene, snat};
 use crate::masq_netfilter::container;
@@ -44,10 +44,10 @@ struct Talk {
 }
 
 impl Talk {
-    fn open(fabric: &Fabric, client: Place, asked: SocketAddr, server: Place) -> Self {
+    fn open(fabric: &Fabric, client: Place, frontend: SocketAddr, server: Place) -> Self {
         let server = Echo::speaking(server, 0).unwrap();
-        fabric.serve(asked, server.address()).unwrap();
-        let session = Session::open(client, 0, asked).unwrap();
+        fabric.serve(frontend, server.address()).unwrap();
+        let session = Session::open(client, 0, frontend).unwrap();
         Self { server, session }
     }
 
@@ -75,12 +75,12 @@ fn talks(fabric: &Fabric, [pod, other]: &[std::sync::Arc<Pod>; 2]) -> Vec<Talk> 
             fabric.host(Host::Peer, family),
             internet(fabric, family),
         ]) {
-            let asked = SocketAddr::new(service(family), port);
-            talks.push(Talk::open(fabric, client, asked, server));
+            let frontend = SocketAddr::new(service(family), port);
+            talks.push(Talk::open(fabric, client, frontend, server));
         }
-        let asked = SocketAddr::new(snat(fabric, 1, family), NODE_PORT);
+        let frontend = SocketAddr::new(snat(fabric, 1, family), NODE_PORT);
         let outside = fabric.host(Host::Outside, family);
-        talks.push(Talk::open(fabric, outside, asked, pod.at(family)));
+        talks.push(Talk::open(fabric, outside, frontend, pod.at(family)));
     }
     talks
 }
@@ -170,9 +170,9 @@ fn with_the_setting_off_what_it_cuts_off_is_counted() {
         (Family::V6, fabric.host(Host::Peer, Family::V6)),
     ]) {
         let server = Echo::telling(server, 0).unwrap();
-        let asked = SocketAddr::new(service(family), port);
-        fabric.serve(asked, server.address()).unwrap();
-        assert!(Session::open(pod.at(family), 0, asked).is_err());
+        let frontend = SocketAddr::new(service(family), port);
+        fabric.serve(frontend, server.address()).unwrap();
+        assert!(Session::open(pod.at(family), 0, frontend).is_err());
     }
     missed(2);
     fabric.finish().unwrap();
@@ -193,9 +193,9 @@ fn containers_of_the_node_are_answered() {
             }
             let mut session = Session::open(client, 0, server.address()).unwrap();
             session.bulk(1 << 20).unwrap();
-            for asked in [snat(&fabric, eni, family), service(family)] {
-                let asked = SocketAddr::new(asked, NODE_PORT + u16::from(eni));
-                Talk::open(&fabric, client, asked, pod.at(family)).goes_on("through a service");
+            for frontend in [snat(&fabric, eni, family), service(family)] {
+                let frontend = SocketAddr::new(frontend, NODE_PORT + u16::from(eni));
+                Talk::open(&fabric, client, frontend, pod.at(family)).goes_on("through a service");
             }
         }
     }
@@ -215,15 +215,15 @@ fn a_port_that_a_service_has_seen_is_good_for_its_backend_too() {
             internet(&fabric, family),
         ]) {
             let server = Echo::telling(server, 0).unwrap();
-            let asked = SocketAddr::new(service(family), port);
-            fabric.serve(asked, server.address()).unwrap();
-            for to in [asked, server.address(), asked] {
+            let frontend = SocketAddr::new(service(family), port);
+            fabric.serve(frontend, server.address()).unwrap();
+            for to in [frontend, server.address(), frontend] {
                 let ask = || {
                     Session::open(client, PORT, to)?.exchange()?;
                     Asker::open(client, PORT, to)?.ask(7)
                 };
-                let asked = ask();
-                asked.unwrap_or_else(|error| panic!("{} by {to}: {error:#}", server.address()));
+                let outcome = ask();
+                outcome.unwrap_or_else(|error| panic!("{} by {to}: {error:#}", server.address()));
             }
         }
     }
@@ -237,10 +237,10 @@ fn node_ports_are_answered_by_clsact_and_without_service_addresses() {
     wait_for_notes(&fabric);
     for family in Family::ALL {
         for pod in &pods {
-            let asked = SocketAddr::new(snat(&fabric, 1, family), NODE_PORT);
+            let frontend = SocketAddr::new(snat(&fabric, 1, family), NODE_PORT);
             let outside = fabric.host(Host::Outside, family);
             fabric.node.run("nft flush ruleset").unwrap();
-            Talk::open(&fabric, outside, asked, pod.at(family)).goes_on("at once");
+            Talk::open(&fabric, outside, frontend, pod.at(family)).goes_on("at once");
         }
     }
     let status = notes(&fabric);

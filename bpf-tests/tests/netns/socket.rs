@@ -1,5 +1,5 @@
-//! Abuse of the agent's socket, by curl and by hand: each is told what is wrong, and the agent goes
-//! on.
+//! Abuse of the agent's socket, by curl and by hand: each answer names the error, and the agent
+//! keeps running.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use bpf_tests::fabric::{Fabric, Pod, Spec, command};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use testkit::fabric::{Fabric, Pod, Spec, command};
 
 use crate::support::{End, PEER, carry_all, get};
 

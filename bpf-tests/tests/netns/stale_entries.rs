@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session, connect_from_port};
-use bpf_tests::fabric::{Fabric, Netns, Place};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Asker, Echo, Session, connect_from_port};
+use testkit::fabric::{Fabric, Netns, Place};
 
 use crate::allocation::Guest;
 use crate::masq::scene;
@@ -58,10 +58,10 @@ fn deaf(fabric: &Fabric) -> Guest {
 fn asks_in_vain(clients: [Place; 2]) {
     thread::scope(|scope| {
         for (family, from) in Family::ALL.into_iter().zip(clients) {
-            let asked = service(family);
-            scope.spawn(move || connect_from_port(from, CLIENT_PORT, asked).unwrap_err());
+            let frontend = service(family);
+            scope.spawn(move || connect_from_port(from, CLIENT_PORT, frontend).unwrap_err());
             scope.spawn(move || {
-                let asker = Asker::open(from, CLIENT_PORT, asked).unwrap();
+                let asker = Asker::open(from, CLIENT_PORT, frontend).unwrap();
                 asker.ask(7).unwrap_err();
             });
         }
@@ -100,10 +100,10 @@ fn a_client_that_hung_reaches_the_services_next_server_and_not_the_addresss_next
     });
     let next = next(&fabric, &addresses);
     for family in Family::ALL {
-        let (from, asked) = (client.at(family), service(family));
-        let mut session = Session::open(from, CLIENT_PORT, asked).unwrap();
+        let (from, frontend) = (client.at(family), service(family));
+        let mut session = Session::open(from, CLIENT_PORT, frontend).unwrap();
         session.exchange().unwrap();
-        let asker = Asker::open(from, CLIENT_PORT, asked).unwrap();
+        let asker = Asker::open(from, CLIENT_PORT, frontend).unwrap();
         asker.ask(7).unwrap();
     }
     drop(servers);
@@ -136,8 +136,8 @@ fn a_client_behind_another_nodes_conntrack_meets_nobody_at_the_address() {
 }
 
 /// Another node's own NAT sends packets for a service to a pod.
-fn redirect(node: &Netns, asked: SocketAddr, pod: IpAddr) {
-    let family = if asked.is_ipv4() { "ip" } else { "ip6" };
+fn redirect(node: &Netns, frontend: SocketAddr, pod: IpAddr) {
+    let family = if frontend.is_ipv4() { "ip" } else { "ip6" };
     let server = SocketAddr::new(pod, SERVER_PORT);
     for line in [
         "add table inet services".to_owned(),
@@ -145,8 +145,8 @@ fn redirect(node: &Netns, asked: SocketAddr, pod: IpAddr) {
         format!(
             "add rule inet services out {family} daddr {} meta l4proto {{ tcp, udp }} th dport {} \
              dnat {family} to {server}",
-            asked.ip(),
-            asked.port()
+            frontend.ip(),
+            frontend.port()
         ),
     ] {
         node.run(&format!("nft {line}")).unwrap();
@@ -163,7 +163,7 @@ fn an_address_whose_entries_come_again_is_named_and_waits_until_they_stay_away()
         let status = get(fabric, "/v1/status");
         let problems = status["allocation"]["problems"].as_array().unwrap();
         let mut texts = problems.iter().map(|problem| problem.as_str().unwrap());
-        let of = format!("{} is not given again yet", addresses[0]);
+        let of = format!("{} is not reused yet", addresses[0]);
         texts.any(|text| text.starts_with(&of))
     };
     within(GIVEN_AGAIN, "the address is named", || {

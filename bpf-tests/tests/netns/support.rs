@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Pod, counters, source_check};
 use ipam::Family;
 use serde_json::Value;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::{Fabric, Place, Pod, counters, source_check};
 
 /// The time that an object of ours may be missing before it is repaired.
 pub(crate) const HEAL: Duration = Duration::from_secs(1);
@@ -16,18 +16,23 @@ pub(crate) const HEAL_MAPS: Duration = Duration::from_secs(10);
 /// The time that a requested change may take.
 pub(crate) const CHANGE: Duration = Duration::from_secs(5);
 
+/// True in the long form of the tests.
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("TOWPATH_FULL").is_some()
+}
+
 /// One end of a flow, for both families.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
     Pod(&'a Pod),
     Node,
-    Host(bpf_tests::fabric::layout::Host),
+    Host(testkit::fabric::layout::Host),
 }
 
 /// The peer in the VPC.
-pub(crate) const PEER: End = End::Host(bpf_tests::fabric::layout::Host::Peer);
+pub(crate) const PEER: End = End::Host(testkit::fabric::layout::Host::Peer);
 /// The host beyond the VPC.
-pub(crate) const OUTSIDE: End = End::Host(bpf_tests::fabric::layout::Host::Outside);
+pub(crate) const OUTSIDE: End = End::Host(testkit::fabric::layout::Host::Outside);
 
 impl<'a> End<'a> {
     pub(crate) fn at(self, fabric: &'a Fabric, family: Family) -> Place<'a> {

@@ -1,8 +1,8 @@
 //! TTL and hop limit: every hop counts, in every direction, and answers when they run out.
 
-use bpf_tests::fabric::traffic::ping;
-use bpf_tests::fabric::{Fabric, Place, Spec};
 use ipam::Family;
+use testkit::fabric::traffic::ping;
+use testkit::fabric::{Fabric, Place, Spec};
 
 /// Output of ping with an answer to an expired TTL; `None` when the ping arrives.
 fn answers(from: Place, to: Place, ttl: u32) -> Option<String> {

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bpf_tests::fabric::layout::{Addressing, Host};
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec, source_check};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::layout::{Addressing, Host};
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, Pod, Spec, source_check};
 
 /// A node with its agent running, and another one in its VPC.
 fn pair(spec: &Spec) -> [Fabric; 2] {

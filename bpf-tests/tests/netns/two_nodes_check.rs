@@ -1,15 +1,15 @@
-//! Several nodes in a VPC by themselves, without agents: they carry traffic, each is told of its own
-//! foreign packets and leaks, and the VPC lasts as long as one of them.
+//! Several nodes in a VPC by themselves, without agents. They carry traffic, and each reports its
+//! own foreign packets and leaks. The VPC lasts as long as one of them.
 
 use std::net::IpAddr;
 
-use bpf_tests::fabric::document::NODE_NAME;
-use bpf_tests::fabric::layout::{Addressing, Host, key};
-use bpf_tests::fabric::traffic::{Protocol, ping};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::document::NODE_NAME;
+use testkit::fabric::layout::{Addressing, Host, key};
+use testkit::fabric::traffic::{Protocol, ping};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Place, Spec, source_check};
 
 /// A node, and another one in its VPC.
 fn pair(spec: &Spec) -> (Fabric, Fabric) {
@@ -110,23 +110,23 @@ fn the_vpc_answers_arp_for_what_other_enis_of_the_subnet_hold() {
     let proxies = |device: &str| router.sysctl(&format!("ipv4/conf/{device}/proxy_arp"));
     assert_eq!(proxies("eni0").unwrap(), "0", "one node has nobody to ask");
     let second = first.join(1, &spec).unwrap();
-    let asked = |address: IpAddr| {
+    let pinged = |address: IpAddr| {
         let node = first.node_at(Family::V4).unwrap();
         let answer = ping(node, address, &["-W", "1"]);
         (answer.is_ok(), neighbour(&first, &address.to_string()))
     };
     let mac = first.vpc.router_mac(first.eni(0).unwrap()).unwrap();
     let theirs = second.node_at(Family::V4).unwrap().address;
-    assert_eq!(asked(theirs), (true, Some(mac.to_string())));
+    assert_eq!(pinged(theirs), (true, Some(mac.to_string())));
     // A pod's that is not up yet: the VPC does not know.
     let pod = pod_address(&second, Family::V4);
-    assert_eq!(asked(pod), (false, Some(mac.to_string())));
+    assert_eq!(pinged(pod), (false, Some(mac.to_string())));
     let nobodys = [10, 0, 0, 239].into();
-    assert_eq!(asked(nobodys), (false, None));
+    assert_eq!(pinged(nobodys), (false, None));
     // An address that an ENI in another subnet holds.
     first.node.ip("route add 10.0.1.0/24 dev eth0").unwrap();
     let elsewhere = second.eni(1).unwrap().own_address(Family::V4).unwrap();
-    assert_eq!(asked(elsewhere), (false, None));
+    assert_eq!(pinged(elsewhere), (false, None));
     first.finish().unwrap();
     second.finish().unwrap();
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Echo, Session, ping};
-use bpf_tests::fabric::{Fabric, MTU_JUMBO, Netns, Place, Pod, Spec};
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::eventually::check;
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Echo, Session, ping};
+use testkit::fabric::{Fabric, MTU_JUMBO, Netns, Place, Pod, Spec};
 
 use crate::managers::repairs_of;
 use crate::masq::{internet, scene_of};

@@ -1,12 +1,12 @@
 //! Pods with a qdisc or a foreign program in the host's stack: their packets take the stack in both
 //! directions, and those of other pods do not.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::program::{Deed, ForeignProgram, Hook, Position};
-use bpf_tests::fabric::traffic::{Asker, Echo, Session, ping};
-use bpf_tests::fabric::{Fabric, Place, Pod};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::check;
+use testkit::fabric::program::{Action, ForeignProgram, Hook, Position};
+use testkit::fabric::traffic::{Asker, Echo, Session, ping};
+use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{internet, scene, translated};
 use crate::support::{CHANGE, End, OUTSIDE, PEER, carry_all, count, get, within};
@@ -181,7 +181,7 @@ fn what_a_program_of_somebody_else_drops_is_dropped() {
         (Hook::Egress, "at its egress"),
     ] {
         let folder = fabric.pin_root().with_file_name("");
-        let mut program = ForeignProgram::load("policy", &folder, Deed::Drop).unwrap();
+        let mut program = ForeignProgram::load("policy", &folder, Action::Drop).unwrap();
         program
             .attach_tcx_at(&fabric.node, (&device, hook), Position::Last)
             .unwrap();

@@ -226,7 +226,7 @@ impl Header {
 }
 
 /// A quote of an IP packet for an error: this many bytes after its header, optionally with options
-/// that a router on the way might have added.
+/// that a router on the path might have added.
 pub(crate) fn quote(packet: &[u8], bytes: Option<usize>, with_options: bool) -> Vec<u8> {
     let is_v4 = packet.first().is_some_and(|byte| byte >> 4 == 4);
     let header = if is_v4 { 20 } else { 40 };

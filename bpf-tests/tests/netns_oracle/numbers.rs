@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sequence::{Ports, Segment, Way};
+use crate::sequence::{Direction, Ports, Segment};
 
 /// Sequence numbers that each side of a connection has reached.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ impl Connections {
     /// The two numbers of the next segment, with a payload of this length.
     pub(crate) fn next(
         &mut self,
-        way: Way,
+        direction: Direction,
         ports: Ports,
         segment: Segment,
         length: usize,
@@ -32,7 +32,8 @@ impl Connections {
             out: self.begun * 1_000_000,
             inward: self.begun * 1_000_000 + 500_000,
         };
-        let is_new = segment.flags & 0x12 == 0x02 && way == Way::Out && !segment.is_again;
+        let is_new =
+            segment.flags & 0x12 == 0x02 && direction == Direction::Out && !segment.is_again;
         let key = (ports.pod, ports.remote);
         let mut counted = match self.known.get(&key) {
             Some(known) if !is_new => *known,
@@ -42,9 +43,9 @@ impl Connections {
         let length = u32::try_from(length).unwrap_or_default()
             + u32::from(segment.flags & 1)
             + u32::from((segment.flags >> 1) & 1);
-        let (own, other) = match way {
-            Way::Out => (&mut counted.out, counted.inward),
-            Way::In => (&mut counted.inward, counted.out),
+        let (own, other) = match direction {
+            Direction::Out => (&mut counted.out, counted.inward),
+            Direction::In => (&mut counted.inward, counted.out),
         };
         if segment.is_again {
             *own = own.wrapping_sub(length);

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use aya::programs::tc::SchedClassifierLink;
-use bpf_tests::testrun::Programs;
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use loader::bpf::DatapathSettings;
+use testkit::testrun::Programs;
 
 use crate::stage::{ENI, NETS, POD_MAC, Stage, VETH, VETH_MAC};
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::build::{Header, Transport, UDP};
 use crate::canonical::{Mapping, canonical, source_port};
 use crate::numbers::Connections;
-use crate::sequence::{Body, Outcome, Ports, Step, Way};
+use crate::sequence::{Body, Direction, Outcome, Ports, Step};
 use crate::stage::{End, Net, Stage};
 
 /// The flow of the marks: a mark that follows another packet comes out after everything that the
@@ -74,9 +74,9 @@ impl<'a> Player<'a> {
         let Some(prepared) = self.prepare(step)? else {
             return Ok(None);
         };
-        let (from, to) = match step.way {
-            Way::Out => (End::Pod, End::World),
-            Way::In => (End::World, End::Pod),
+        let (from, to) = match step.direction {
+            Direction::Out => (End::Pod, End::World),
+            Direction::In => (End::World, End::Pod),
         };
         for packet in &prepared.packets {
             self.stage.send(from, packet)?;
@@ -94,7 +94,7 @@ impl<'a> Player<'a> {
         near: Vec<Frame>,
     ) -> Result<Played> {
         let (protocol, ports) = prepared.flow;
-        let is_untranslated = step.way == Way::Out
+        let is_untranslated = step.direction == Direction::Out
             && far
                 .iter()
                 .any(|frame| source(frame) == octets(self.net.pod));
@@ -114,7 +114,7 @@ impl<'a> Player<'a> {
             (true, true) => Outcome::Nothing,
         };
         let is_error = matches!(step.body, Body::Error { .. });
-        if step.way == Way::Out && outcome == Outcome::Delivered && !is_error {
+        if step.direction == Direction::Out && outcome == Outcome::Delivered && !is_error {
             let first = far.iter().find_map(|frame| source_port(frame));
             self.learn(protocol, ports, first.context("a packet without a port")?)?;
         }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::build::{Header, SCTP, TCP, Transport, UDP, icmp, quote};
 use crate::canonical::transport_of;
 use crate::play::{Flow, Frame, Player, Prepared};
-use crate::sequence::{About, Body, Ports, Step, Way};
+use crate::sequence::{About, Body, Direction, Ports, Step};
 use crate::stage::Net;
 
 impl Player<'_> {
@@ -15,24 +15,24 @@ impl Player<'_> {
             return self.error(step);
         }
         let (protocol, ports) = flow(&step.body, self.net);
-        let (source, destination) = match step.way {
-            Way::Out => (self.net.pod, self.net.remote),
-            Way::In if step.is_to_pod => (self.net.remote, self.net.pod),
-            Way::In => (self.net.remote, self.net.node),
+        let (source, destination) = match step.direction {
+            Direction::Out => (self.net.pod, self.net.remote),
+            Direction::In if step.is_to_pod => (self.net.remote, self.net.pod),
+            Direction::In => (self.net.remote, self.net.node),
         };
-        let pod_port = match step.way {
-            Way::In if !step.is_to_pod => self.outside_port(protocol, ports),
-            Way::In | Way::Out => ports.pod,
+        let pod_port = match step.direction {
+            Direction::In if !step.is_to_pod => self.outside_port(protocol, ports),
+            Direction::In | Direction::Out => ports.pod,
         };
-        let pair = match step.way {
-            Way::Out => (pod_port, ports.remote),
-            Way::In => (ports.remote, pod_port),
+        let pair = match step.direction {
+            Direction::Out => (pod_port, ports.remote),
+            Direction::In => (ports.remote, pod_port),
         };
         let payload: Vec<u8> = (1..=u8::MAX).cycle().take(step.length).collect();
         let transport = match &step.body {
             Body::Tcp { segment, .. } => {
                 let connections = &mut self.connections;
-                let numbers = connections.next(step.way, ports, *segment, step.length);
+                let numbers = connections.next(step.direction, ports, *segment, step.length);
                 Transport::tcp(pair, segment.flags, numbers, &payload)
             }
             Body::Udp { .. } => Transport::udp(pair, &payload),
@@ -91,7 +91,7 @@ impl Player<'_> {
                 (frame.get(14..).unwrap_or_default().to_vec(), *flow)
             }
             About::Unknown { protocol, ports } => (
-                self.unknown(step.way, *protocol, *ports),
+                self.unknown(step.direction, *protocol, *ports),
                 (*protocol, *ports),
             ),
         };
@@ -101,10 +101,10 @@ impl Player<'_> {
         } else {
             self.net.remote
         };
-        let header = match step.way {
-            Way::Out => self.header(self.net.pod, self.net.remote),
-            Way::In if step.is_to_pod => self.header(outside, self.net.pod),
-            Way::In => self.header(outside, self.net.node),
+        let header = match step.direction {
+            Direction::Out => self.header(self.net.pod, self.net.remote),
+            Direction::In if step.is_to_pod => self.header(outside, self.net.pod),
+            Direction::In => self.header(outside, self.net.node),
         };
         let quoted = quote(&quoted, *length, *has_quoted_options);
         let word = match (is_v4, kind.name) {
@@ -121,13 +121,13 @@ impl Player<'_> {
     }
 
     /// A packet that was not sent, as the sender of an error would quote it.
-    fn unknown(&mut self, way: Way, protocol: u8, ports: Ports) -> Vec<u8> {
-        let (header, pair) = match way {
-            Way::Out => (
+    fn unknown(&mut self, direction: Direction, protocol: u8, ports: Ports) -> Vec<u8> {
+        let (header, pair) = match direction {
+            Direction::Out => (
                 self.header(self.net.remote, self.net.pod),
                 (ports.remote, ports.pod),
             ),
-            Way::In => (
+            Direction::In => (
                 self.header(self.net.node, self.net.remote),
                 (ports.pod, ports.remote),
             ),

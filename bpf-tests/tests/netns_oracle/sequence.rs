@@ -29,7 +29,7 @@ use crate::errors::{KINDS, Kind};
 
 /// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Out,
     In,
 }
@@ -132,7 +132,7 @@ pub(crate) struct Step {
     pub(crate) line: usize,
     pub(crate) text: String,
     pub(crate) label: Option<String>,
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     pub(crate) body: Body,
     pub(crate) length: usize,
     /// The order in which its fragments are sent, from 1; empty for a whole packet.
@@ -160,12 +160,12 @@ fn step(line: usize, text: &str) -> Result<Step> {
         None => (None, packet),
     };
     let mut words = Words::new(packet);
-    let way = match words.next()? {
-        "out" => Way::Out,
-        "in" => Way::In,
+    let direction = match words.next()? {
+        "out" => Direction::Out,
+        "in" => Direction::In,
         other => bail!("{other}: neither out nor in"),
     };
-    let mut body = body(way, &mut words)?;
+    let mut body = body(direction, &mut words)?;
     let (mut length, mut fragments, mut is_to_pod) = (0, Vec::new(), false);
     while let Some(word) = words.take() {
         match (word, &mut body) {
@@ -195,7 +195,7 @@ fn step(line: usize, text: &str) -> Result<Step> {
         line,
         text: text.to_owned(),
         label,
-        way,
+        direction,
         body,
         length,
         fragments,
@@ -204,11 +204,11 @@ fn step(line: usize, text: &str) -> Result<Step> {
     })
 }
 
-fn body(way: Way, words: &mut Words) -> Result<Body> {
+fn body(direction: Direction, words: &mut Words) -> Result<Body> {
     let word = words.next()?;
     Ok(match word {
         "tcp" => Body::Tcp {
-            ports: words.ports(way)?,
+            ports: words.ports(direction)?,
             segment: Segment {
                 flags: flags(words.next()?)?,
                 skip: 0,
@@ -217,11 +217,11 @@ fn body(way: Way, words: &mut Words) -> Result<Body> {
             },
         },
         "udp" => Body::Udp {
-            ports: words.ports(way)?,
+            ports: words.ports(direction)?,
             is_summed: true,
         },
         "sctp" => Body::Sctp {
-            ports: words.ports(way)?,
+            ports: words.ports(direction)?,
         },
         "echo" => Body::Echo {
             id: words.number()?,
@@ -239,9 +239,9 @@ fn body(way: Way, words: &mut Words) -> Result<Body> {
                 protocol @ ("tcp" | "udp") => About::Unknown {
                     protocol: if protocol == "tcp" { 6 } else { 17 },
                     // The packet that the error is about went in the other direction.
-                    ports: words.ports(match way {
-                        Way::Out => Way::In,
-                        Way::In => Way::Out,
+                    ports: words.ports(match direction {
+                        Direction::Out => Direction::In,
+                        Direction::In => Direction::Out,
                     })?,
                 },
                 label => About::Step(label.to_owned()),
@@ -327,19 +327,19 @@ impl<'a> Words<'a> {
     }
 
     /// `SOURCE > DESTINATION`.
-    fn ports(&mut self, way: Way) -> Result<Ports> {
+    fn ports(&mut self, direction: Direction) -> Result<Ports> {
         let source = self.number()?;
         ensure!(
             self.next()? == ">",
             "ports are written SOURCE > DESTINATION"
         );
         let destination = self.number()?;
-        Ok(match way {
-            Way::Out => Ports {
+        Ok(match direction {
+            Direction::Out => Ports {
                 pod: source,
                 remote: destination,
             },
-            Way::In => Ports {
+            Direction::In => Ports {
                 pod: destination,
                 remote: source,
             },

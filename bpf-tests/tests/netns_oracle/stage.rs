@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::raw::{Namespace, RawSocket};
-use bpf_tests::testrun::ip;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use testkit::raw::{Namespace, RawSocket};
+use testkit::testrun::ip;
 
 use crate::canonical::is_about;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::raw::Namespace;
-use bpf_tests::testrun::ip;
 use datapath_common::config::PortSlice;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::raw::Namespace;
+use testkit::testrun::ip;
 
 use crate::ours::{self, Attached};
 use crate::stage::{ENI_MAC, NETS, Net, POD_MAC, Stage, VETH_MAC, text};

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::cloud::audit::{self, published};
-use bpf_tests::cloud::{Operator, OperatorSpec, Served};
-use bpf_tests::fabric::Netns;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::{ApiServer, Kubectl, read_manifest};
 use ec2_fake::Cloud;
 use ec2_fake::server::Fake;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::cloud::audit::{self, published};
+use testkit::cloud::{Operator, OperatorSpec, Served};
+use testkit::fabric::Netns;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::{ApiServer, Kubectl, read_manifest};
 
 /// A deadline for events that take seconds.
 pub(crate) const SOON: Duration = Duration::from_mins(1);

@@ -1,7 +1,7 @@
 //! Operators that must change nothing.
 
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, SOON};
 

@@ -1,9 +1,9 @@
 //! The operator with exactly the rights of `deploy/iam/policy.json` in EC2.
 
 use anyhow::{Context as _, Result};
-use bpf_tests::cloud::policy;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::json;
+use testkit::cloud::policy;
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, SOON, world};
 

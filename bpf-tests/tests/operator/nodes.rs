@@ -1,8 +1,8 @@
 //! Nodes that want addresses.
 
-use bpf_tests::cloud::audit::published;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::json;
+use testkit::cloud::audit::published;
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, SOON};
 
@@ -29,8 +29,10 @@ fn a_node_gets_addresses_as_its_demand_grows() {
         shown.contains("node-0") && shown.contains("node-1"),
         "{shown}"
     );
-    assert_eq!(operator.get("/healthz").unwrap().trim(), "ok");
-    assert_eq!(operator.get("/readyz").unwrap().trim(), "ok");
+    for path in ["/healthz", "/readyz"] {
+        let answer = operator.probe(path).unwrap();
+        assert_eq!(answer, (200, "ok".to_owned()), "{path}");
+    }
     let metrics = operator.get("/metrics").unwrap();
     assert!(metrics.contains("towpath_operator_leader 1"), "{metrics}");
     assert!(operator.stop().unwrap());

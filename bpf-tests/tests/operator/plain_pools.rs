@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::read_manifest;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::read_manifest;
 
 use super::bed::{Bed, NODES, SOON};
 
@@ -235,7 +235,7 @@ fn a_full_pool_is_named_on_the_node_and_a_refused_cidr_on_the_pool() {
         check(error.contains("PoolFull: CiliumPodIPPool green"), || error)
     };
     eventually(SOON, "the node says so", reported).unwrap();
-    let told = || {
+    let published = || {
         let events = admin
             .get("/api/v1/namespaces/default/events")?
             .expect(200)?;
@@ -245,6 +245,6 @@ fn a_full_pool_is_named_on_the_node_and_a_refused_cidr_on_the_pool() {
         let mut all = events["items"].as_array().into_iter().flatten();
         check(all.any(is_it), || events.to_string())
     };
-    eventually(Duration::from_mins(2), "an event names the pool", told).unwrap();
+    eventually(Duration::from_mins(2), "an event names the pool", published).unwrap();
     bed.finish().unwrap();
 }

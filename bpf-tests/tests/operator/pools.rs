@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use bpf_tests::cloud::audit::published;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::cloud::audit::published;
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, NODES, SOON, node_name, world};
 
-const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+pub(crate) const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 
 /// The cloud with two more security groups.
-fn with_groups(instances: usize) -> Value {
+pub(crate) fn with_groups(instances: usize) -> Value {
     let mut world = world(instances);
     if let Some(groups) = world["groups"].as_array_mut() {
         groups.push(json!({"id": "sg-blue", "vpc": "vpc-1", "name": "blue"}));
@@ -20,7 +20,7 @@ fn with_groups(instances: usize) -> Value {
     world
 }
 
-fn pool(name: &str, subnet: &str, group: &str) -> Value {
+pub(crate) fn pool(name: &str, subnet: &str, group: &str) -> Value {
     json!({
         "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
         "metadata": {"name": name, "annotations": {

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::cloud::audit::published;
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
+use testkit::cloud::audit::published;
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, NODES, SOON, node_name};
 

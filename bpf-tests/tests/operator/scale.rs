@@ -2,15 +2,22 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use ec2_fake::{Ask, Call, Create, Request};
 use serde_json::json;
+use testkit::fabric::eventually::{check, eventually};
 
-use super::bed::{Bed, node_name};
+use super::bed::{Bed, SOON, node_name, world};
 
 /// The most memory of an operator, in KiB.
 const RESIDENT: u64 = 120 * 1024;
 /// The most writes of a node's object.
 const WRITES: usize = 3;
+/// ENIs of others in the VPC of the nodes.
+const FOREIGN: usize = 4_000;
+const FULL_FOREIGN: usize = 20_000;
+/// The most memory that a listing of them takes, in KiB: a few pages at a time, however many.
+const LISTING: u64 = 40 * 1024;
 
 #[test]
 fn many_nodes_get_addresses_with_few_writes_and_little_memory() {
@@ -67,4 +74,79 @@ fn writes(bed: &Bed) -> Result<usize> {
     let counts = metrics.lines().filter(is_write);
     let counts = counts.filter_map(|line| line.rsplit(' ').next());
     counts.map(|count| Ok(count.parse::<usize>()?)).sum()
+}
+
+/// Other users of the account create ENIs in a subnet.
+fn crowd(bed: &Bed, subnet: &str, count: usize) -> Result<()> {
+    let tags = ["Name", "owner", "environment"].map(|key| (key.to_owned(), "others".to_owned()));
+    let create = Create {
+        subnet: subnet.to_owned(),
+        description: "an interface of another service".to_owned(),
+        ipv4: Ask {
+            count: 2,
+            ..Ask::default()
+        },
+        tags: tags.into(),
+        ..Create::default()
+    };
+    let request = Request {
+        call: Call::Create(Box::new(create)),
+        dry_run: false,
+    };
+    bed.cloud.with(|cloud, now| {
+        for _ in 0..count {
+            let answer = cloud.call(now, "others", &request).outcome;
+            answer.map_err(|error| anyhow!("create an ENI of others: {error:?}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Calls that list ENIs.
+fn listings(bed: &Bed) -> usize {
+    let is_listing = |action: &str| action == "DescribeNetworkInterfaces";
+    bed.cloud
+        .peek(|cloud| cloud.log().filter(|it| is_listing(it.action)).count())
+}
+
+#[test]
+fn thousands_of_enis_of_the_vpc_are_listed_in_pages_and_in_little_memory() {
+    let is_full = std::env::var_os("TOWPATH_FULL").is_some();
+    let foreign = if is_full { FULL_FOREIGN } else { FOREIGN };
+    let mut world = world(1);
+    world["settings"] = json!({"interface_quota": 100_000, "throttle": false});
+    world["vpcs"] = json!([
+        {"id": "vpc-1", "cidrs": ["10.0.0.0/8"]}, {"id": "vpc-2", "cidrs": ["10.0.0.0/8"]}
+    ]);
+    for (id, vpc) in [("subnet-8", "vpc-1"), ("subnet-9", "vpc-2")] {
+        let subnet = json!({"id": id, "vpc": vpc, "zone": "a", "ipv4": "10.64.0.0/12"});
+        world["subnets"].as_array_mut().unwrap().push(subnet);
+    }
+    let bed = Bed::of_world(world).unwrap();
+    let operator = bed.start(0, &json!({"log-level": "info"})).unwrap();
+    bed.add_node(0, 8).unwrap();
+    bed.node_has(0, 8).unwrap();
+    crowd(&bed, "subnet-8", foreign).unwrap();
+    crowd(&bed, "subnet-9", 2_000).unwrap();
+    let (before, memory) = (listings(&bed), operator.peak().unwrap());
+    // The last page is that of the one ENI of the node.
+    let pages = foreign / 500 + 1;
+    let look = || {
+        let made = listings(&bed) - before;
+        check(made >= pages, || format!("{made} pages"))
+    };
+    eventually(2 * SOON, "all pages are read", look).unwrap();
+    // A node that is served afterwards shows that the listing was taken in.
+    bed.request(0, 9).unwrap();
+    bed.node_has(0, 9).unwrap();
+    let made = listings(&bed) - before;
+    let taken = operator.peak().unwrap() - memory;
+    println!("{made} pages, {taken} KiB more at most");
+    assert!(
+        made < pages + 4,
+        "{made} pages, with those of the other VPC"
+    );
+    assert!(taken <= LISTING, "{taken} KiB");
+    assert!(operator.stop().unwrap());
+    bed.finish().unwrap();
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::json;
+use testkit::fabric::eventually::{check, eventually};
 
 use super::bed::{Bed, NODES, SOON, node_name, world};
 

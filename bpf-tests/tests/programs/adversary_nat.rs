@@ -1,8 +1,8 @@
 //! Ways around translation that the kernel opens.
 
-use bpf_tests::packet::Body;
 use datapath_common::counter::Program;
 use datapath_common::outcome::Verdict;
+use testkit::packet::Body;
 
 use crate::case::{Case, Expect};
 use crate::world::*;

@@ -9,16 +9,18 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::scene::received;
-use bpf_tests::testrun::tables::Table;
-use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
-use datapath_common::abi::{Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, map};
+use datapath_common::abi::{
+    Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, FlowQuotas, map,
+};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::progress::{self, tcp};
 use loader::bpf::{DatapathMode, DatapathSettings};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
+use testkit::packet::{Body, Frame};
+use testkit::testrun::scene::received;
+use testkit::testrun::tables::Table;
+use testkit::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 
 use crate::world::*;
 
@@ -376,10 +378,13 @@ fn what_opens_or_ends_a_connection_is_looked_at() {
 #[test]
 fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away() {
     // The pod's quota is used up, and a socket of the host now has the port.
-    for flows_per_endpoint in [1, 2] {
+    for endpoint in [1, 2] {
         for net in [V4, V6] {
             let mut programs = pinned(node_with(&DatapathSettings {
-                flows_per_endpoint,
+                quotas: FlowQuotas {
+                    endpoint,
+                    ..FlowQuotas::DEFAULT
+                },
                 ..with_cache(1)
             }));
             let (became, opened) = opened(&mut programs, &net);
@@ -412,7 +417,10 @@ fn give_slot_away(programs: &mut Programs, net: &Net) {
 fn a_connection_for_which_there_is_no_room_is_counted_once() {
     for net in [V4, V6] {
         let mut programs = pinned(node_with(&DatapathSettings {
-            flows_per_endpoint: 1,
+            quotas: FlowQuotas {
+                endpoint: 1,
+                ..FlowQuotas::DEFAULT
+            },
             ..settings()
         }));
         let (_, (keys, allocated, failed)) = opened(&mut programs, &net);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bpf_tests::packet::{ETHERNET, Frame};
-use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use loader::bpf::DatapathSettings;
+use testkit::packet::{ETHERNET, Frame};
+use testkit::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 
 use crate::world::{Device, MARK_IN, OTHERS, done, node, node_with};
 

@@ -4,7 +4,7 @@ use std::env;
 
 use anyhow::Result;
 use bpf_tests::fuzz::{Explained, Seen, Variant, make_devices};
-use bpf_tests::testrun::private_namespace;
+use testkit::testrun::private_namespace;
 
 /// The first seed.
 const FIRST: u64 = 0x6578_706c_6169_6e00;

@@ -4,13 +4,13 @@
 use std::thread;
 
 use bpf_tests::fuzz::{Fuzzer, make_devices};
-use bpf_tests::testrun::private_namespace;
-use datapath_common::fault::{FAULT, Fault};
+use datapath_build::faults::{self, Fault};
+use testkit::testrun::private_namespace;
 
 /// Where the batches begin.
 const FIRST: u64 = 0x6661_756c_7400;
-/// Batches that a fault may stay hidden for: 512,000 packets. What the cache hides takes longer on a busy
-/// machine, where its entries grow old between two packets.
+/// Batches that a fault may stay hidden for: 512,000 packets. What the cache hides takes longer on
+/// a busy machine, where its entries grow old between two packets.
 const MOST: u64 = 2000;
 /// Threads, each with maps of its own.
 const THREADS: usize = 2;
@@ -22,13 +22,16 @@ const ENDIAN: &str = if cfg!(target_endian = "little") {
     "big"
 };
 
-/// The batch that finds a fault, and what it says.
-fn find(object: &[u8], fault: Fault) -> Option<String> {
-    let extra = Some((FAULT, fault as u32));
+/// A fault and its number.
+type Numbered = (u32, &'static Fault);
+
+/// The batch that finds a fault, and its message.
+fn find(object: &[u8], (number, fault): Numbered) -> Option<String> {
+    let extra = Some((faults::GLOBAL, number));
     let mut fuzzer = Fuzzer::new(object.to_vec(), extra);
     for seed in FIRST..FIRST + MOST {
         let ran = fuzzer.run(seed);
-        if let Some(failure) = ran.unwrap_or_else(|error| panic!("{fault:?}: {error:#}")) {
+        if let Some(failure) = ran.unwrap_or_else(|error| panic!("{}: {error:#}", fault.name)) {
             return Some(format!("after {} batches: {failure}", seed - FIRST + 1));
         }
     }
@@ -36,13 +39,19 @@ fn find(object: &[u8], fault: Fault) -> Option<String> {
 }
 
 /// Those of the faults that stay hidden.
-fn hidden(object: &[u8], faults: &[Fault]) -> Vec<Fault> {
+fn hidden(object: &[u8], faults: &[Numbered]) -> Vec<&'static Fault> {
     private_namespace().unwrap();
     make_devices().unwrap();
     let mut hidden = Vec::new();
-    for fault in faults {
-        match find(object, *fault) {
-            Some(found) => println!("{fault:?} {}", found.lines().next().unwrap_or_default()),
+    for (number, fault) in faults {
+        match find(object, (*number, fault)) {
+            Some(found) => {
+                println!(
+                    "{} {}",
+                    fault.name,
+                    found.lines().next().unwrap_or_default()
+                );
+            }
             None => hidden.push(*fault),
         }
     }
@@ -51,11 +60,12 @@ fn hidden(object: &[u8], faults: &[Fault]) -> Vec<Fault> {
 
 #[test]
 fn every_seeded_fault_is_found() {
-    let object = datapath_build::build_with_faults(std::env::consts::ARCH, ENDIAN).unwrap();
+    let object = faults::build(std::env::consts::ARCH, ENDIAN).unwrap();
     let object = std::fs::read(object).unwrap();
-    let each = Fault::ALL.len().div_ceil(THREADS);
-    let hidden: Vec<Fault> = thread::scope(|scope| {
-        let threads: Vec<_> = Fault::ALL
+    let faults: Vec<Numbered> = faults::all().collect();
+    let each = faults.len().div_ceil(THREADS);
+    let hidden: Vec<&Fault> = thread::scope(|scope| {
+        let threads: Vec<_> = faults
             .chunks(each)
             .map(|faults| scope.spawn(|| hidden(&object, faults)))
             .collect();
@@ -64,6 +74,6 @@ fn every_seeded_fault_is_found() {
             .flat_map(|thread| thread.join().unwrap());
         hidden.collect()
     });
-    assert!(Fault::ALL.len() >= 20);
-    assert!(hidden.is_empty(), "not found: {hidden:?}");
+    assert!(faults.len() >= 20);
+    assert!(hidden.is_empty(), "not found: {hidden:#?}");
 }

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use bpf_tests::packet::{Body, ETHERNET, arp_request, other};
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
+use testkit::packet::{Body, ETHERNET, arp_request, other};
 
 use crate::case::{Case, Expect, check_all, to_eni, to_pod};
 use crate::world::*;

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use bpf_tests::packet::{Body, other};
 use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
+use testkit::packet::{Body, other};
 
 use crate::case::{Case, Expect, check_all, to_pod};
 use crate::world::*;

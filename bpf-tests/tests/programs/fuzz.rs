@@ -5,7 +5,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 use bpf_tests::fuzz::{Failure, Fuzzer, Outcomes, PACKETS, make_devices};
-use bpf_tests::testrun::private_namespace;
+use testkit::testrun::private_namespace;
 
 /// Where ordinary runs begin.
 const FIRST: u64 = 0x746f_7770_6174_6800;
@@ -18,8 +18,8 @@ const FULL: u64 = 10_000_000;
 /// fuzz`.
 const SEED: &str = "TOWPATH_FUZZ_SEED";
 
-/// The seed that was asked for.
-fn asked() -> Result<Option<u64>> {
+/// The requested seed.
+fn requested_seed() -> Result<Option<u64>> {
     let Ok(text) = env::var(SEED) else {
         return Ok(None);
     };
@@ -44,7 +44,7 @@ fn run(seeds: impl Iterator<Item = u64>) -> Result<Result<Outcomes, Failure>> {
 
 #[test]
 fn programs_do_what_the_model_says() {
-    if let Some(seed) = asked().unwrap() {
+    if let Some(seed) = requested_seed().unwrap() {
         if let Err(failure) = run(std::iter::once(seed)).unwrap() {
             panic!("{failure}");
         }

@@ -3,11 +3,11 @@
 //!
 //! If the kernel does the look-up, a test run shows the MACs that the pod's packet had.
 
-use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::{Input, Programs, REDIRECT};
 use datapath_common::abi::GatewayEntry;
 use datapath_common::counter::Program;
 use datapath_common::progress::tcp;
+use testkit::packet::{Body, Frame};
+use testkit::testrun::{Input, Programs, REDIRECT};
 
 use crate::cache::pinned;
 use crate::world::*;

@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use bpf_tests::fabric::eventually::eventually;
-use bpf_tests::packet::{Body, ETHERNET};
-use bpf_tests::testrun::{PASS, Programs, REDIRECT, ip};
 use datapath_common::counter::Program;
 use datapath_common::outcome::Verdict;
 use datapath_common::ports::Ports;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
+use testkit::fabric::eventually::eventually;
+use testkit::packet::{Body, ETHERNET};
+use testkit::testrun::{PASS, Programs, REDIRECT, ip};
 
 use crate::case::{Case, Expect, check_all};
 use crate::world::*;

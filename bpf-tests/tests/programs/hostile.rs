@@ -1,10 +1,10 @@
 //! Packets with false headers, for every program. A test run accepts no IP packet that is shorter
 //! than its header; `wire` sends those.
 
-use bpf_tests::packet::{Body, ETHERNET};
 use datapath_common::counter::Program;
 use datapath_common::outcome::DropReason::{self, MalformedHeader, Truncated};
 use datapath_common::outcome::Verdict;
+use testkit::packet::{Body, ETHERNET};
 
 use crate::case::{Case, Expect, Table, check_all, to_eni, to_pod};
 use crate::stack_flows::with_service_nat;

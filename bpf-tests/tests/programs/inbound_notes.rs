@@ -1,14 +1,14 @@
 //! Progress of flows from the outside, by the segments that the outside sends.
 
-use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::scene::received;
-use bpf_tests::testrun::{Programs, REDIRECT};
 use datapath_common::abi::{DEFAULT_CACHE, DestinationClass, Note, PodTuple, map};
 use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, DOUBT, tcp};
 use ipnet::IpNet;
 use loader::bpf::DatapathSettings;
+use testkit::packet::{Body, Frame};
+use testkit::testrun::scene::received;
+use testkit::testrun::{Programs, REDIRECT};
 
 use crate::cache::{pinned, run};
 use crate::world::*;

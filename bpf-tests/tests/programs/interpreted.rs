@@ -1,7 +1,7 @@
 //! The interpreter makes of every packet of the tables what the kernel makes of it.
 
 use bpf_tests::interpreter::Machine;
-use bpf_tests::testrun::Programs;
+use testkit::testrun::Programs;
 
 use crate::case::{Case, Expect, Table};
 use crate::world::*;
@@ -34,7 +34,7 @@ fn compare(programs: &mut Programs, cases: &[Case]) {
         case.judge(&ours);
         // A port that is drawn is another one.
         if !matches!(case.expect, Expect::OtherPort(..)) {
-            let all = |output: &bpf_tests::testrun::Output| {
+            let all = |output: &testkit::testrun::Output| {
                 (output.code, output.mark, output.frame.clone())
             };
             assert_eq!(all(&ours), all(&theirs), "{name}");

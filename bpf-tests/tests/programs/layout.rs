@@ -1,11 +1,11 @@
 //! The programs use the loader's layout of the mark.
 
-use bpf_tests::packet::Body;
-use bpf_tests::testrun::{Input, PASS, Programs};
 use datapath_common::abi::{Note, PodTuple, map};
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use loader::bpf::DatapathSettings;
+use testkit::packet::Body;
+use testkit::testrun::{Input, PASS, Programs};
 
 use crate::stack_flows::with_service_nat;
 use crate::world::*;

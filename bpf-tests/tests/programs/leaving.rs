@@ -1,9 +1,9 @@
-//! A pod's packet that leaves the node, each way it can: from the pod itself, and from the stack by
+//! A pod's packet that leaves the node, on each path: from the pod itself, and from the stack by
 //! either ENI. All three must end alike.
 
-use bpf_tests::packet::Frame;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
+use testkit::packet::Frame;
 
 use crate::case::{Case, Expect};
 use crate::world::*;

@@ -1,12 +1,12 @@
 //! New flows without room, without an address or without permission.
 
-use bpf_tests::packet::Body;
-use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::abi::{Addr, EniAddresses, EniEntry, FlowQuotas};
 use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 use loader::bpf::{DatapathMode, DatapathSettings};
+use testkit::packet::Body;
 
 use crate::case::{Case, Expect, Table};
 use crate::leaving::{Leaves, of_a};
@@ -46,7 +46,10 @@ fn quota() -> Table {
     .concat();
     Table {
         settings: DatapathSettings {
-            flows_per_endpoint: 1,
+            quotas: FlowQuotas {
+                endpoint: 1,
+                ..FlowQuotas::DEFAULT
+            },
             ..settings()
         },
         prepare: |_| {},
@@ -100,7 +103,7 @@ fn inbound_quota() -> Table {
     let mut cases = Vec::new();
     let drop = || Expect::Drop(DropReason::InboundQuotaExceeded);
     for net in [V4, V6] {
-        let asked = |pod, (veth, mac): (Device, _), port| {
+        let request = |pod, (veth, mac): (Device, _), port| {
             let frame = received(ENI_1, net.outside, pod, UDP).ports(port, 53);
             let lowered = frame.clone().hop_limit(63).macs(veth.mac, mac);
             (
@@ -113,14 +116,14 @@ fn inbound_quota() -> Table {
             cases.push(Case::new(Program::FromNetwork, name, ENI_1, frame, expect));
         };
         // The first family has the one flow that pod A may have.
-        let first = asked(net.a, (VETH_A, POD_A), 1000);
+        let first = request(net.a, (VETH_A, POD_A), 1000);
         if net.family == V4.family {
             receives("one", first.clone());
             receives("the same", first);
         } else {
             receives("one of the other family", (first.0, drop()));
         }
-        let (frame, _) = asked(net.a, (VETH_A, POD_A), 1001);
+        let (frame, _) = request(net.a, (VETH_A, POD_A), 1001);
         receives("one too many", (frame, drop()));
         let accepts = from_a(&net, net.outside, Body::Tcp(0)).tcp(SYN_ACK, 1);
         let exceeded = Leaves::Drop(DropReason::InboundQuotaExceeded);
@@ -130,7 +133,10 @@ fn inbound_quota() -> Table {
     }
     Table {
         settings: DatapathSettings {
-            inbound_per_endpoint: 1,
+            quotas: FlowQuotas {
+                inbound: 1,
+                ..FlowQuotas::DEFAULT
+            },
             ..settings()
         },
         prepare: |_| {},
@@ -152,7 +158,10 @@ fn host_quota() -> Table {
     cases.push(of_host(&V4, 50_002, claimed()));
     Table {
         settings: DatapathSettings {
-            flows_of_host: 1,
+            quotas: FlowQuotas {
+                host: 1,
+                ..FlowQuotas::DEFAULT
+            },
             ..settings()
         },
         prepare: |_| {},

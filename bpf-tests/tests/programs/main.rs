@@ -8,6 +8,7 @@ mod case;
 mod coverage;
 mod explained;
 mod faults;
+mod fragments;
 mod from_endpoint;
 mod from_network;
 mod fuzz;

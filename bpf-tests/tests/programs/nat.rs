@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use bpf_tests::packet::{Body, ETHERNET, Frame, Piece};
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::ports::Ports;
+use testkit::packet::{Body, ETHERNET, Frame, Piece};
 
 use crate::case::{Case, Expect, check_all};
 use crate::leaving::{Leaves, all_ways, of_a};

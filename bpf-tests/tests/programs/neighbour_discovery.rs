@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use bpf_tests::packet::{Body, ETHERNET, Frame};
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
+use testkit::packet::{Body, ETHERNET, Frame};
 
 use crate::case::{Case, Expect, check_all};
 use crate::world::*;

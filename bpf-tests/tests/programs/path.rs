@@ -1,13 +1,13 @@
 //! Pod traffic through the stack, and packets that the stack sends by the wrong ENI.
 
-use bpf_tests::packet::Body;
-use bpf_tests::testrun::Programs;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
 use datapath_common::progress::tcp;
 use loader::bpf::{DatapathMode, DatapathSettings};
+use testkit::packet::Body;
+use testkit::testrun::Programs;
 
 use crate::case::{Case, Expect, Table, to_eni};
 use crate::world::*;
@@ -21,7 +21,7 @@ const PORTS: [u16; 2] = [50_000, 8080];
 fn stack(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family);
     let up = |verdict| Expect::Stack(verdict, marked(1));
-    let a = |what: &str, frame: bpf_tests::packet::Frame| {
+    let a = |what: &str, frame: testkit::packet::Frame| {
         let expect = up(Verdict::Stack);
         Case::new(
             Program::FromEndpoint,
@@ -44,7 +44,7 @@ fn stack(net: &Net) -> Vec<Case> {
     let answer = received(ENI_1, net.outside, net.snat[1], UDP).ports(53, 50_000);
     let returned = answer.clone().to(net.a, 50_000).bytes();
     let returned = Expect::Rewritten(Verdict::StackReturned, returned, marked(1));
-    let from = |what: &str, device, frame: bpf_tests::packet::Frame, expect| {
+    let from = |what: &str, device, frame: testkit::packet::Frame, expect| {
         Case::new(
             Program::FromNetwork,
             name(what),
@@ -82,11 +82,11 @@ fn stack(net: &Net) -> Vec<Case> {
 /// those pods alone, which do not.
 fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family);
-    let b = |what: &str, frame: &bpf_tests::packet::Frame, expect| {
+    let b = |what: &str, frame: &testkit::packet::Frame, expect| {
         let program = Program::FromEndpoint;
         Case::new(program, name(what), VETH_B, frame.bytes(), expect)
     };
-    let from_b = |to, body| bpf_tests::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, body);
+    let from_b = |to, body| testkit::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, body);
     let exempt = from_b(net.peer, UDP);
     vec![
         // This one has a slot of the cache from its first packet on.

@@ -1,13 +1,13 @@
 //! A pod that gets the address of a former one, but none of its flows.
 
-use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::Programs;
-use bpf_tests::testrun::pool::Lease;
 use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, Quota, inbound_quota, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress;
+use testkit::packet::{Body, Frame};
+use testkit::testrun::Programs;
+use testkit::testrun::pool::Lease;
 
 use crate::case::{Case, Expect, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};

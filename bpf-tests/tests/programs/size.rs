@@ -1,8 +1,8 @@
 //! Programs after the kernel's translation. They contain no code of a setting that is off, because
 //! the kernel removes code that cannot run. They have no prologue on the path of most packets.
 
-use bpf_tests::testrun::Programs;
 use datapath_common::counter::Program;
+use testkit::testrun::Programs;
 
 use crate::stack_flows::with_service_nat;
 use crate::world::settings;

@@ -3,13 +3,13 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use bpf_tests::packet::{Body, Frame, Piece, other};
-use bpf_tests::testrun::{Programs, REDIRECT};
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 use loader::bpf::{DatapathMode, DatapathSettings};
+use testkit::packet::{Body, Frame, Piece, other};
+use testkit::testrun::{Programs, REDIRECT};
 
 use crate::case::{Case, Expect, Table, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};
@@ -453,22 +453,22 @@ fn carried_out(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let carried = || Expect::Stack(Verdict::Carried, OTHERS);
     let ask = |remote, port| from_a(net, remote, UDP).ports(port, 53);
-    let asked = ask(net.peer, 3300);
+    let request = ask(net.peer, 3300);
     let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3300);
-    cases.push(of_stack(net, "to the VPC", &asked, carried()));
+    cases.push(of_stack(net, "to the VPC", &request, carried()));
     cases.push(of_eni(net, "its answer", &answer, up(1)));
     // Past its translation, the pod communicates with the server that answers.
-    cases.push(of_pod(net, "the flow itself", &asked, up(1)));
+    cases.push(of_pod(net, "the flow itself", &request, up(1)));
     let exceptional = |case: Case, mark: u32| {
         let mut case = case;
         case.input.mark = mark;
         case
     };
     let mark = OTHERS | exception();
-    let asked = ask(net.peer, 3301);
+    let request = ask(net.peer, 3301);
     let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3301);
     let expect = Expect::Stack(Verdict::Carried, mark);
-    let case = of_stack(net, "an exception", &asked, expect);
+    let case = of_stack(net, "an exception", &request, expect);
     cases.push(exceptional(case, mark));
     cases.push(of_eni(net, "its answer", &answer, delivered(&answer)));
     // Translated in addition: the answer is translated back, and then takes the stack.
@@ -476,24 +476,29 @@ fn carried_out(net: &Net) -> Vec<Case> {
         let frame = ask(net.outside, port).from(net.snat[1], port);
         Expect::Rewritten(Verdict::CarriedTranslated, frame.bytes(), OTHERS)
     };
-    let asked = ask(net.outside, 50_300);
-    cases.push(of_stack(net, "to the outside", &asked, translated(50_300)));
+    let request = ask(net.outside, 50_300);
+    cases.push(of_stack(
+        net,
+        "to the outside",
+        &request,
+        translated(50_300),
+    ));
     let answer = |port| received(ENI_1, net.outside, net.snat[1], UDP).ports(53, port);
     let inside = answer(50_300).to(net.a, 50_300).bytes();
     let verdict = Verdict::StackFlowReturned;
     let expect = Expect::Rewritten(verdict, inside, marked(1));
     cases.push(of_eni(net, "its answer", &answer(50_300), expect));
-    let seen = asked.clone().from(net.snat[1], 50_300);
+    let seen = request.clone().from(net.snat[1], 50_300);
     let error = |about: &Frame| {
         received(ENI_1, net.outside, net.snat[1], unreachable(net)).quoting(about, 100)
     };
-    let inside = error(&asked).to(net.a, 0).bytes();
+    let inside = error(&request).to(net.a, 0).bytes();
     let expect = Expect::Rewritten(verdict, inside, marked(1));
     cases.push(of_eni(net, "an error about it", &error(&seen), expect));
-    let asked = ask(net.outside, 50_301);
-    let frame = asked.clone().from(net.snat[1], 50_301).bytes();
+    let request = ask(net.outside, 50_301);
+    let frame = request.clone().from(net.snat[1], 50_301).bytes();
     let expect = Expect::Rewritten(Verdict::CarriedTranslated, frame, mark);
-    let case = of_stack(net, "an exception to the outside", &asked, expect);
+    let case = of_stack(net, "an exception to the outside", &request, expect);
     cases.push(exceptional(case, mark));
     let inside = answer(50_301)
         .to(net.a, 50_301)
@@ -538,12 +543,12 @@ fn full(net: &Net) -> Vec<Case> {
         next.bytes(),
         dropped,
     );
-    let asked = from_a(net, net.peer, UDP).ports(3602, 53);
+    let request = from_a(net, net.peer, UDP).ports(3602, 53);
     let dropped = Expect::Drop(DropReason::StackFull);
     vec![
         into_a(net, "one", &first, ENI_0, Verdict::Noted),
         too_many.by(ENI_0, OTHERS),
-        of_stack(net, "too many to leave", &asked, dropped),
+        of_stack(net, "too many to leave", &request, dropped),
         into_a(net, "the one again", &first, ENI_0, Verdict::Noted),
     ]
 }
@@ -554,14 +559,14 @@ fn off(net: &Net) -> Vec<Case> {
     let answer = from_a(net, net.peer, UDP).ports(8080, 3700);
     let own = into_a(net, "of the host", &question, ENI_0, Verdict::ToPod).of_host();
     let carried = Expect::Stack(Verdict::Carried, OTHERS);
-    let asked = from_a(net, net.peer, UDP).ports(3701, 53);
+    let request = from_a(net, net.peer, UDP).ports(3701, 53);
     let comes = received(ENI_1, net.peer, net.a, UDP).ports(53, 3701);
     let [_, second] = pieces(&from_a(net, net.peer, Body::Udp(1200)), 301);
     vec![
         into_a(net, "a question", &question, ENI_0, Verdict::ToPod),
         own,
         of_pod(net, "its answer", &answer, to_eni(&answer)),
-        of_stack(net, "to the VPC", &asked, carried),
+        of_stack(net, "to the VPC", &request, carried),
         of_eni(net, "its answer", &comes, delivered(&comes)),
         of_pod(net, "a piece too early", &second, to_eni(&second)),
     ]
@@ -643,8 +648,8 @@ fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
         for net in [V4, V6] {
             let settings = DatapathSettings { path, ..settings() };
             let mut programs = node_with(&settings);
-            let asked = from_a(&net, net.outside, UDP).ports(50_500, 53);
-            assert_eq!(leaves(&mut programs, &asked).0, REDIRECT);
+            let request = from_a(&net, net.outside, UDP).ports(50_500, 53);
+            assert_eq!(leaves(&mut programs, &request).0, REDIRECT);
             let skips = AddressEntry::endpoint(EndpointAddress {
                 eni: 1,
                 eni_ifindex: ENI_1.ifindex,

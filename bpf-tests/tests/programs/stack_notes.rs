@@ -1,13 +1,15 @@
 //! Entries of flows that the stack carries: their contents, changes by packets, and removal.
 
-use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::Programs;
-use datapath_common::abi::{Note, PodTuple, ReapFlow, map};
-use datapath_common::counter::NatStat;
+use std::net::IpAddr;
+
+use datapath_common::abi::{Note, PodTuple, ReapFlow, Room, SharedTable, map};
+use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN, tcp};
 use loader::bpf::DatapathSettings;
+use testkit::packet::{Body, Frame};
+use testkit::testrun::Programs;
 
 use crate::case::{Case, Expect, to_eni};
 use crate::stack_flows::{into_a, of_eni, of_pod, of_stack, unreachable, up, with_service_nat};
@@ -17,6 +19,9 @@ const UDP: Body = Body::Udp(100);
 const TCP: Body = Body::Tcp(0);
 const SERVED: u16 = 8080;
 const ASKER: u16 = 3000;
+
+/// A pod that the stack sends a packet to: its device, MAC and address.
+type Receiver = (Device, [u8; 6], IpAddr);
 
 /// Pod A's flow with the peer.
 fn tuple(net: &Net, protocol: u8) -> PodTuple {
@@ -125,10 +130,53 @@ fn notes_and_failures_are_counted_by_family() {
 }
 
 #[test]
+fn a_pod_gets_its_share_of_a_crowded_map_and_leaves_those_of_others() {
+    const CAPACITY: u32 = 1024;
+    for net in [V4, V6] {
+        let settings = DatapathSettings {
+            stack: CAPACITY,
+            ..with_service_nat()
+        };
+        let mut programs = node_with(&settings);
+        let all_but_shares = Room::of(CAPACITY.into(), CAPACITY).open;
+        let room = Room::of(all_but_shares.into(), CAPACITY);
+        let rooms = programs.table::<u32, Room>(map::ROOM).unwrap();
+        rooms.put(&(SharedTable::Stack as u32), &room).unwrap();
+        let full = Expect::Drop(DropReason::StackFull);
+        let noted = Expect::Stack(Verdict::Noted, OTHERS);
+        let ask = |programs: &mut Programs, pod: Receiver, number: u32, expect: &Expect| {
+            let (device, mac, address) = pod;
+            let port = ASKER + u16::try_from(number).unwrap();
+            let frame = Frame::new((device.mac, mac), net.peer, address, UDP).ports(port, SERVED);
+            let what = format!("{address} from {port}");
+            let (program, frame) = (Program::ToEndpoint, frame.bytes());
+            let case = Case::new(program, what, device, frame, expect.clone());
+            case.by(ENI_0, OTHERS).check(programs);
+        };
+        let (a, b) = ((VETH_A, POD_A, net.a), (VETH_B, POD_B, net.b));
+        for number in 0..room.share {
+            ask(&mut programs, a, number, &noted);
+        }
+        for number in room.share..2 * room.share {
+            ask(&mut programs, a, number, &full);
+        }
+        for number in 0..room.share {
+            ask(&mut programs, b, number, &noted);
+        }
+        // An entry that is removed gives its share back.
+        let reaper = programs.reaper(VETH_A.ifindex).unwrap();
+        let gone = [(tuple(&net, protocol::UDP), ReapFlow::ALWAYS)];
+        assert_eq!(reaper.stack(&gone).unwrap(), 1);
+        ask(&mut programs, a, room.share, &noted);
+        ask(&mut programs, a, room.share + 1, &full);
+    }
+}
+
+#[test]
 fn a_note_follows_its_connection() {
     for net in [V4, V6] {
         let mut programs = node_with(&with_service_nat());
-        let asked = |flags| asks(&net, &question(&net, TCP).tcp(flags, 1));
+        let request = |flags| asks(&net, &question(&net, TCP).tcp(flags, 1));
         let answered = |flags| of_pod(&net, "answers", &answer(&net, TCP).tcp(flags, 1), up(0));
         let comes = |flags| {
             let frame = question(&net, TCP).macs(STRANGER, ENI_1.mac);
@@ -136,10 +184,10 @@ fn a_note_follows_its_connection() {
         };
         let (ack, syn, fin, rst) = (tcp::ACK, tcp::SYN, tcp::FIN, tcp::RST);
         for (case, expected) in [
-            (asked(syn), (0, SYN)),
+            (request(syn), (0, SYN)),
             // The pod's SYN, with or without ACK, begins a new connection.
             (answered(syn | ack), (SYN, 0)),
-            (asked(ack), (SYN, DATA)),
+            (request(ack), (SYN, DATA)),
             (answered(ack), (SYN | DATA, DATA)),
             (comes(fin | ack), (SYN | DATA, DATA | FIN)),
             (comes(rst), (SYN | DATA, DATA | FIN | RST)),

@@ -1,11 +1,11 @@
 //! Counts of a flow whose first candidate port another flow has.
 
-use bpf_tests::packet::Body;
-use bpf_tests::testrun::{Input, REDIRECT};
 use datapath_common::abi::{Flow, FlowKey, Quota, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::progress::tcp;
+use testkit::packet::Body;
+use testkit::testrun::{Input, REDIRECT};
 
 use crate::cache::pinned;
 use crate::world::*;

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use aya::programs::tc::SchedClassifierLink;
-use bpf_tests::packet::{Body, ETHERNET, Frame};
-use bpf_tests::raw::{Namespace, RawSocket};
-use bpf_tests::testrun::pool::Lease;
-use bpf_tests::testrun::{self, Programs, ip};
 use datapath_common::abi::GatewayEntry;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use datapath_common::progress::tcp;
+use testkit::packet::{Body, ETHERNET, Frame};
+use testkit::raw::{Namespace, RawSocket};
+use testkit::testrun::pool::Lease;
+use testkit::testrun::{self, Programs, ip};
 
 use crate::world::*;
 

@@ -1,10 +1,10 @@
 //! The node of the program tests, with its settings, and marks of its packets.
 
-use bpf_tests::testrun::pool::{Lease, Pool};
-pub(crate) use bpf_tests::testrun::scene::*;
-use bpf_tests::testrun::{self, Programs};
 use datapath_common::mark::MarkLayout;
 use loader::bpf::DatapathSettings;
+use testkit::testrun::pool::{Lease, Pool};
+pub(crate) use testkit::testrun::scene::*;
+use testkit::testrun::{self, Programs};
 
 /// A mark of an incoming packet: foreign bits, and all of ours, which only we may set.
 pub(crate) const MARK_IN: u32 = 0xff00_4880;

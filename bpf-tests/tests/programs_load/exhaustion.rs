@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use bpf_tests::random::Random;
 use datapath_common::abi::{PortBlock, PortBlockKey, map};
 use datapath_common::config::PortSlice;
 use datapath_common::counter::NatStat;
@@ -10,6 +9,7 @@ use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use datapath_common::ports::Ports;
 use loader::bpf::DatapathSettings;
+use testkit::random::Random;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

@@ -1,6 +1,6 @@
 //! Pods that take every port of a destination, and one that needs a few there.
 
-use datapath_common::abi::{Quota, ShareKey, map};
+use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, PortBlock, PortBlockKey, Quota, ShareKey, map};
 use datapath_common::headers::protocol;
 use datapath_common::ports::Ports;
 use datapath_common::progress::{DATA, MORE, SYN};
@@ -15,7 +15,7 @@ const OPEN: usize = Ports::DEFAULT.open().count() as usize;
 /// Flows that the innocent pod opens.
 const WANTED: u16 = 5;
 /// Refusals after which a greedy pod has all the ports that it can get.
-const PATIENCE: u32 = 100;
+const REFUSALS_TO_STOP: u32 = 100;
 
 const fn tuple(kind: Kind, pod: usize, port: u16) -> Tuple {
     let is_echo = matches!(kind, Kind::Echo);
@@ -32,12 +32,12 @@ fn take_all(node: &Node, kind: Kind, greedy: usize) {
     let mut refused = vec![0; greedy];
     for port in 1024..u16::MAX {
         for (pod, refused) in refused.iter_mut().enumerate() {
-            let may_try = *refused < PATIENCE;
+            let may_try = *refused < REFUSALS_TO_STOP;
             if may_try && node.driver.send(tuple(kind, pod, port), kind) == Sent::Dropped {
                 *refused += 1;
             }
         }
-        if refused.iter().all(|refused| *refused >= PATIENCE) {
+        if refused.iter().all(|refused| *refused >= REFUSALS_TO_STOP) {
             break;
         }
     }
@@ -59,11 +59,25 @@ fn establish(node: &Node) {
     }
 }
 
-/// Opens the innocent pod's flows at once, while greedy ones have all the ports that they can get.
-fn fair(family: Family, kind: Kind, greedy: usize, is_established: bool) {
+/// Leaves no room for blocks of ports.
+fn fill_blocks(node: &Node) {
+    let blocks = node.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS);
+    let elsewhere = Addr::from(node.family.remote(2));
+    for port in 0..u16::try_from(MAX_PORT_BLOCKS).unwrap() {
+        let key = PortBlockKey::new(0, protocol::UDP, elsewhere, port, 80);
+        blocks.put(&key, &PortBlock::FREE).unwrap();
+    }
+}
+
+/// A node with greedy pods and an innocent one.
+fn node(family: Family, greedy: usize) -> Node {
     let share = Ports::DEFAULT.share(greedy + 1);
-    let settings = DatapathSettings::default();
-    let mut node = Node::with_pods(family, &settings, greedy + 1, share);
+    Node::with_pods(family, &DatapathSettings::default(), greedy + 1, share)
+}
+
+/// Opens the innocent pod's flows at once, while greedy ones have all the ports that they can get.
+fn fair(mut node: Node, kind: Kind, greedy: usize, is_established: bool) {
+    let (family, share) = (node.family, Ports::DEFAULT.share(greedy + 1));
     take_all(&node, kind, greedy);
     let taken = node.flows().entries().unwrap().len();
     println!("{family:?} {kind:?}: {greedy} greedy pods have {taken} ports");
@@ -95,7 +109,7 @@ fn fair(family: Family, kind: Kind, greedy: usize, is_established: bool) {
 
 fn with_each_number(family: Family, kind: Kind, is_established: bool) {
     for greedy in [2, 8, 100] {
-        fair(family, kind, greedy, is_established);
+        fair(node(family, greedy), kind, greedy, is_established);
     }
 }
 
@@ -118,6 +132,17 @@ fn datagrams_leave_an_innocent_pod_its_share() {
 fn pings_leave_an_innocent_pod_its_share() {
     for family in Family::ALL {
         with_each_number(family, Kind::Echo, false);
+    }
+}
+
+/// A pod gets its share where the table of blocks is full.
+#[test]
+fn without_room_for_blocks_an_innocent_pod_gets_its_share() {
+    let greedy = 100;
+    for family in Family::ALL {
+        let node = node(family, greedy);
+        fill_blocks(&node);
+        fair(node, Kind::Syn, greedy, false);
     }
 }
 
@@ -149,5 +174,13 @@ fn a_flow_shows_that_a_second_packet_has_passed() {
             [shown(), shown(), shown()],
             [DATA, DATA | MORE, DATA | MORE]
         );
+        // A later question may have the same port.
+        let again = tuple(Kind::Udp, 0, 50_001);
+        let port = node.driver.must_send(again, Kind::Udp);
+        let key = node.key(again, port, protocol::UDP);
+        node.set_idle(&key, 1);
+        node.driver.must_send(again, Kind::Udp);
+        let flow = node.flows().get(&key).unwrap().unwrap();
+        assert_eq!(flow.progress_out, DATA);
     }
 }

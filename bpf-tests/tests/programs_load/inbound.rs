@@ -1,6 +1,6 @@
 //! Connections from the outside: the state that they leave, and its lifetime.
 
-use datapath_common::abi::{Quota, inbound_quota, map};
+use datapath_common::abi::{FlowQuotas, Quota, inbound_quota, map};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
@@ -14,7 +14,10 @@ const QUOTA: u32 = 256;
 
 fn node(family: Family) -> Node {
     let settings = DatapathSettings {
-        inbound_per_endpoint: QUOTA,
+        quotas: FlowQuotas {
+            inbound: QUOTA,
+            ..FlowQuotas::DEFAULT
+        },
         ..DatapathSettings::default()
     };
     Node::new(family, &settings)

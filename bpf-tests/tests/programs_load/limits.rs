@@ -1,5 +1,6 @@
 //! Quotas and full maps.
 
+use datapath_common::abi::FlowQuotas;
 use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
 
@@ -30,7 +31,10 @@ fn open(driver: &Driver, pod: usize, numbers: std::ops::Range<u32>) -> u32 {
 fn a_pod_at_its_quota_does_not_disturb_another() {
     for family in Family::ALL {
         let settings = DatapathSettings {
-            flows_per_endpoint: QUOTA,
+            quotas: FlowQuotas {
+                endpoint: QUOTA,
+                ..FlowQuotas::DEFAULT
+            },
             ..DatapathSettings::default()
         };
         let node = Node::new(family, &settings);

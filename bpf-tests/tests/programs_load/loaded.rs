@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Result;
-use bpf_tests::testrun::Programs;
-use bpf_tests::testrun::pool::{self, Pool};
 use datapath_common::abi::PodTuple;
 use flows::{Lifetimes, Limits, Mark, Removed, StackLifetimes, Sweeper, Tracker};
 use loader::bpf::{DatapathSettings, NatTables};
+use testkit::testrun::Programs;
+use testkit::testrun::pool::{self, Pool};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {

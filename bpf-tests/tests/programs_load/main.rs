@@ -14,6 +14,7 @@ mod loaded;
 mod node;
 mod phases;
 mod races;
+mod rooms;
 mod survival;
 mod sweeps;
 mod world;

@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bpf_tests::testrun;
-use bpf_tests::testrun::reaper::Reaper;
-use bpf_tests::testrun::tables::{Plain, Table};
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
     PodTuple, Quota, map,
@@ -13,8 +10,11 @@ use datapath_common::abi::{
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Outcome};
-use flows::{NatCounters, Surroundings, Sweep, Tables as _};
+use flows::{NatCounters, Sweep, SweepInput, Tables as _};
 use loader::bpf::DatapathSettings;
+use testkit::testrun;
+use testkit::testrun::reaper::Reaper;
+use testkit::testrun::tables::{Plain, Table};
 
 use crate::frames::Family;
 use crate::loaded::{self, Lease};
@@ -49,8 +49,8 @@ pub(crate) struct Node {
     pub(crate) family: Family,
     pub(crate) driver: Driver,
     pub(crate) reaper: Reaper,
-    /// Surroundings for sweeps.
-    pub(crate) around: Surroundings,
+    /// Input of sweeps.
+    pub(crate) input: SweepInput,
     pods: usize,
 }
 
@@ -113,7 +113,7 @@ impl Node {
             family,
             driver,
             reaper,
-            around: Surroundings::default(),
+            input: SweepInput::default(),
             pods,
         }
     }
@@ -202,7 +202,7 @@ impl Node {
 
     /// Sweeps as the agent does, with the present endpoints.
     pub(crate) fn sweep(&mut self, is_pressed: bool) -> Sweep {
-        self.loaded.sweeper.sweep(&self.around, is_pressed).unwrap()
+        self.loaded.sweeper.sweep(&self.input, is_pressed).unwrap()
     }
 
     /// Removes a pod, as the agent does.
@@ -211,7 +211,7 @@ impl Node {
         addresses.remove(&Addr::from(self.family.pod(pod))).unwrap();
         let rest = (0..PODS).filter(|other| *other != pod);
         let rest = rest.map(|pod| self.family.pod(pod)).collect();
-        self.around.endpoints = Some(Arc::new(rest));
+        self.input.endpoints = Some(Arc::new(rest));
     }
 
     /// Gives a pod's address to another device.

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath_common::abi::DEFAULT_FLOWS_V4;
+use datapath_common::abi::{DEFAULT_FLOWS_V4, FlowQuotas};
 use datapath_common::headers::protocol;
 use loader::bpf::DatapathSettings;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -41,7 +41,10 @@ fn idle_connections_survive_short_ones() {
     };
     let settings = DatapathSettings {
         flows_v4: capacity,
-        flows_per_endpoint: capacity,
+        quotas: FlowQuotas {
+            endpoint: capacity,
+            ..FlowQuotas::DEFAULT
+        },
         ..DatapathSettings::default()
     };
     let mut node = Node::new(Family::V4, &settings);

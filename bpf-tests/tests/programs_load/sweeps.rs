@@ -122,11 +122,11 @@ fn an_endpoint_that_is_not_known_yet_keeps_its_flows() {
     let mut node = Node::new(Family::V4, &DatapathSettings::default());
     let port = node.driver.connect(numbered(0, 1));
     node.remove_pod(0);
-    let around = std::mem::take(&mut node.around);
+    let input = std::mem::take(&mut node.input);
     assert_eq!(node.sweep(true).gone, 0);
     let key = node.key(numbered(0, 1), port, protocol::TCP);
     assert!(node.flows().get(&key).unwrap().is_some());
-    node.around = around;
+    node.input = input;
     assert_eq!(node.sweep(false).gone, 1);
 }
 
@@ -217,11 +217,11 @@ fn a_syn_flood_of_a_pod_harms_that_pod_alone() {
             let made = made.filter(|port| driver.send(flow(0, *port), Kind::Syn) != Sent::Dropped);
             u32::try_from(made.count()).unwrap()
         };
-        assert_eq!(flood(1024, u16::MAX), settings.flows_per_endpoint - 1);
-        assert_eq!(node.quota(0), settings.flows_per_endpoint);
+        assert_eq!(flood(1024, u16::MAX), settings.quotas.endpoint - 1);
+        assert_eq!(node.quota(0), settings.quotas.endpoint);
         let refused = node.dropped(DropReason::QuotaExceeded);
         let sent = u64::from(u16::MAX - 1024);
-        assert_eq!(refused, sent - u64::from(settings.flows_per_endpoint));
+        assert_eq!(refused, sent - u64::from(settings.quotas.endpoint));
         for (tuple, port) in &others {
             assert_alive(&driver, *tuple, *port);
         }
@@ -233,7 +233,7 @@ fn a_syn_flood_of_a_pod_harms_that_pod_alone() {
         node.age(60);
         assert_eq!(node.sweep(true).reaped, 0);
         node.age(242 - 60);
-        let over = u64::from(settings.flows_per_endpoint - 1);
+        let over = u64::from(settings.quotas.endpoint - 1);
         assert_eq!(node.sweep(false).reaped, over);
         node.check();
         assert_eq!(flood(1024, 3024), 2000);

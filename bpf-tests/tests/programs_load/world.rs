@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bpf_tests::testrun::tables::{Given, Made, Runner};
-use bpf_tests::testrun::{self, Programs, REDIRECT};
 use datapath_common::counter::Program;
+use testkit::testrun::tables::{Given, Made, Runner};
+use testkit::testrun::{self, Programs, REDIRECT};
 
 use crate::frames::{Family, Kind, destination, frame, source, unreachable};
 

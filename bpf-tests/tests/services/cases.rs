@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use bpf_tests::fabric::Place;
 use ipam::Family;
+use testkit::fabric::Place;
 
-use crate::asked::{Asked, Source};
 use crate::model::{Policy, SERVICE_PORT, Transport};
+use crate::request::{Request, Source};
 use crate::scene::{Scene, Site, Which, host_port, load_balancer};
 
 /// The pods that are clients: one of each ENI.
@@ -159,7 +159,7 @@ impl Case {
     }
 
     /// The requests.
-    pub(crate) fn asked(self, scene: &Scene, family: Family) -> Result<Vec<Asked>> {
+    pub(crate) fn requests(self, scene: &Scene, family: Family) -> Result<Vec<Request>> {
         let asker = Asker { scene, family };
         match self {
             Self::ClusterIp(backend) => asker.cluster_ip(backend),
@@ -186,15 +186,15 @@ impl Case {
             Self::PodToNodePort(policy) => asker.own_node_port(policy),
             Self::PodToHostPort => asker.own_host_port(),
             Self::HostPortToItself => {
-                let mut asked = Vec::new();
+                let mut requests = Vec::new();
                 for (eni, client) in (0..).zip(CLIENTS) {
                     for at in [0, 1] {
                         let address = scene.node_address(at, family)?;
                         let to = SocketAddr::new(address, host_port(eni, 0));
-                        asked.extend(all(&[client], to, client, Source::Node));
+                        requests.extend(all(&[client], to, client, Source::Node));
                     }
                 }
-                Ok(asked)
+                Ok(requests)
             }
             Self::LocalDns => asker.itself(Site::LocalDns, Source::Client),
             Self::ClusterDns => asker.itself(Site::ClusterDns, Source::Client),
@@ -219,14 +219,14 @@ fn pod_behind(behind: Behind) -> Site {
 }
 
 /// One request of several clients.
-fn all(clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<Asked> {
-    let asked = clients.iter().map(|client| Asked {
+fn all(clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<Request> {
+    let requests = clients.iter().map(|client| Request {
         client: *client,
         to,
         server,
         source,
     });
-    asked.collect()
+    requests.collect()
 }
 
 /// Builds the requests of one family.
@@ -237,15 +237,15 @@ struct Asker<'a> {
 
 impl Asker<'_> {
     /// To the `ClusterIP` of a server.
-    fn service(&self, clients: &[Site], server: Site, source: Source) -> Result<Vec<Asked>> {
+    fn service(&self, clients: &[Site], server: Site, source: Source) -> Result<Vec<Request>> {
         let which = Which::Of(server);
         let service = self.scene.service(which, Policy::Cluster, self.family)?;
         let to = SocketAddr::new(service.address, SERVICE_PORT);
         Ok(all(clients, to, server, source))
     }
 
-    fn cluster_ip(&self, backend: Backend) -> Result<Vec<Asked>> {
-        let mut asked = Vec::new();
+    fn cluster_ip(&self, backend: Backend) -> Result<Vec<Request>> {
+        let mut requests = Vec::new();
         for (eni, client) in (0..).zip(CLIENTS) {
             let (server, source) = match backend {
                 Backend::SameEni => (Site::Pod(eni, 1), Source::Client),
@@ -258,12 +258,12 @@ impl Asker<'_> {
                     (Site::Internet, Source::Address(address))
                 }
             };
-            asked.extend(self.service(&[client], server, source)?);
+            requests.extend(self.service(&[client], server, source)?);
         }
-        Ok(asked)
+        Ok(requests)
     }
 
-    fn node_port(&self, eni: u8, behind: Behind, policy: Policy) -> Result<Vec<Asked>> {
+    fn node_port(&self, eni: u8, behind: Behind, policy: Policy) -> Result<Vec<Request>> {
         let server = pod_behind(behind);
         let service = self.scene.service(Which::Of(server), policy, self.family)?;
         let address = self.scene.node_address(eni, self.family)?;
@@ -276,14 +276,14 @@ impl Asker<'_> {
         Ok(all(&STRANGERS, to, server, source))
     }
 
-    fn host_port(&self, eni: u8, of: u8) -> Result<Vec<Asked>> {
+    fn host_port(&self, eni: u8, of: u8) -> Result<Vec<Request>> {
         let to = SocketAddr::new(self.scene.node_address(eni, self.family)?, host_port(of, 1));
         Ok(all(&STRANGERS, to, Site::Pod(of, 1), Source::Client))
     }
 
     /// Pods use their own node's port, by the address of each ENI.
-    fn own_node_port(&self, policy: Policy) -> Result<Vec<Asked>> {
-        let mut asked = Vec::new();
+    fn own_node_port(&self, policy: Policy) -> Result<Vec<Request>> {
+        let mut requests = Vec::new();
         for at in [0, 1] {
             let address = self.scene.node_address(at, self.family)?;
             for server in [Site::Pod(0, 1), Site::Pod(1, 1), Site::Peer, Site::Node] {
@@ -296,45 +296,45 @@ impl Asker<'_> {
                     (Policy::Cluster, Site::Pod(..) | Site::Peer) => Source::Node,
                     _ => Source::Client,
                 };
-                asked.extend(all(&CLIENTS, to, server, source));
+                requests.extend(all(&CLIENTS, to, server, source));
             }
         }
-        Ok(asked)
+        Ok(requests)
     }
 
-    fn own_host_port(&self) -> Result<Vec<Asked>> {
-        let mut asked = Vec::new();
+    fn own_host_port(&self) -> Result<Vec<Request>> {
+        let mut requests = Vec::new();
         for at in [0, 1] {
             let address = self.scene.node_address(at, self.family)?;
             for of in [0, 1] {
                 let to = SocketAddr::new(address, host_port(of, 1));
-                asked.extend(all(&CLIENTS, to, Site::Pod(of, 1), Source::Client));
+                requests.extend(all(&CLIENTS, to, Site::Pod(of, 1), Source::Client));
             }
         }
-        Ok(asked)
+        Ok(requests)
     }
 
     /// A server by its own address and port.
-    fn itself(&self, server: Site, source: Source) -> Result<Vec<Asked>> {
+    fn itself(&self, server: Site, source: Source) -> Result<Vec<Request>> {
         let Place { address, .. } = self.scene.place(server, self.family)?;
         let to = SocketAddr::new(address, server.port());
         Ok(all(&CLIENTS, to, server, source))
     }
 
-    fn direct(&self) -> Result<Vec<Asked>> {
-        let mut asked = Vec::new();
+    fn direct(&self) -> Result<Vec<Request>> {
+        let mut requests = Vec::new();
         for server in [Site::Pod(0, 1), Site::Pod(1, 1), Site::Peer, Site::Node] {
-            asked.extend(self.itself(server, Source::Client)?);
+            requests.extend(self.itself(server, Source::Client)?);
         }
         for (eni, client) in (0..).zip(CLIENTS) {
             let own = Source::Address(self.scene.node_address(eni, self.family)?);
             let internet = self.itself(Site::Internet, own)?;
-            asked.extend(internet.into_iter().filter(|a| a.client == client));
+            requests.extend(internet.into_iter().filter(|a| a.client == client));
             let pod = self.scene.place(client, self.family)?.address;
             let to = SocketAddr::new(pod, client.port());
             let clients = [Site::Peer, Site::Outside, Site::Node];
-            asked.extend(all(&clients, to, client, Source::Client));
+            requests.extend(all(&clients, to, client, Source::Client));
         }
-        Ok(asked)
+        Ok(requests)
     }
 }

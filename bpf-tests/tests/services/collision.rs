@@ -6,8 +6,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::fabric::traffic::{Session, uninterrupted};
 use ipam::Family;
+use testkit::fabric::traffic::{Session, uninterrupted};
 
 use crate::model::{Policy, SERVICE_PORT};
 use crate::scene::{Path, Scene, Site, Which};

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::fabric::counters;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::{Asker, Echo, Session};
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
-use bpf_tests::kubernetes::ProxyMode;
 use ipam::Family;
 use serde_json::json;
+use testkit::fabric::counters;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::{Asker, Echo, Session};
+use testkit::fabric::{Fabric, Place, Pod, Spec};
+use testkit::kubernetes::ProxyMode;
 
 use crate::kube_proxy::KubeProxy;
 use crate::model::{BACKEND_PORT, Backend, Policy, SERVICE_PORT, Served, Service};

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
-use bpf_tests::fabric::{Netns, command};
 use ipam::Family;
+use testkit::fabric::{Netns, command};
 
 use crate::model::{
     BACKEND_PORT, DNS_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport, host,

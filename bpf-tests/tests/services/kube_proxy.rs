@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::{Fabric, Netns};
-use bpf_tests::kubernetes::{ApiServer, KubeProxy as Process, ProxyMode, ServerSpec, User};
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::{Fabric, Netns};
+use testkit::kubernetes::{ApiServer, KubeProxy as Process, ProxyMode, ServerSpec, User};
 
 use crate::model::{
     BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,

@@ -4,20 +4,20 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Eni;
-use bpf_tests::fabric::state::program_ids;
-use bpf_tests::fabric::traffic::Session;
 use ipam::Family;
+use testkit::fabric::Fabric;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Eni;
+use testkit::fabric::state::program_ids;
+use testkit::fabric::traffic::Session;
 
-use crate::asked::Asked;
 use crate::cases::Case;
 use crate::model::Transport;
+use crate::request::Request;
 use crate::scene::Scene;
 
 /// An open connection, or the error of opening it.
-type Opened = (Case, Family, Asked, Result<Session>);
+type Opened = (Case, Family, Request, Result<Session>);
 
 /// The connections of all cases.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl Lasting {
         let cases = Case::ALL.into_iter().chain(Case::BESIDE);
         for case in cases.filter(|case| case.without(Transport::Tcp).is_none()) {
             for family in Family::ALL {
-                for asked in case.asked(scene, family)? {
-                    open.push((case, family, asked, asked.open(scene)));
+                for request in case.requests(scene, family)? {
+                    open.push((case, family, request, request.open(scene)));
                 }
             }
         }
@@ -42,13 +42,13 @@ impl Lasting {
     pub(crate) fn speak(&mut self, scene: &Scene, case: Case, family: Family) -> Result<()> {
         let mut spoken = 0;
         let wanted = |(c, f, ..): &&mut Opened| (*c, *f) == (case, family);
-        for (_, _, asked, session) in self.0.iter_mut().filter(wanted) {
-            let label = || asked.label(Transport::Tcp);
+        for (_, _, request, session) in self.0.iter_mut().filter(wanted) {
+            let label = || request.label(Transport::Tcp);
             let session = match session {
                 Ok(session) => session,
                 Err(error) => bail!("{}: never opened: {error:#}", label()),
             };
-            let server = scene.server(asked.server, family)?;
+            let server = scene.server(request.server, family)?;
             let mut speak = || -> Result<()> {
                 server.speak(session.seen())?;
                 session.hear()?;

@@ -1,12 +1,11 @@
-//! Services beside Towpath: every case of service NAT with the rules of kube-proxy, by iptables' two
-//! ways into the kernel, by nftables, and by the real kube-proxy.
+//! Services with Towpath: every case of service NAT with the rules of kube-proxy, by iptables' two
+//! backends, by nftables, and by the real kube-proxy.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test ends where something unexpected happens"
 )]
 
-mod asked;
 mod cases;
 mod collision;
 mod external;
@@ -15,6 +14,7 @@ mod kube_proxy;
 mod lasting;
 mod model;
 mod nftables;
+mod request;
 mod rules;
 mod scene;
 mod sieve;
@@ -23,7 +23,6 @@ mod table;
 
 use std::cell::RefCell;
 
-use bpf_tests::kubernetes::ProxyMode;
 use cases::Case;
 use ipam::Family;
 use lasting::{Event, Lasting};
@@ -31,6 +30,7 @@ use model::Transport;
 use rules::Kind;
 use scene::{Scene, Setting};
 use table::Column;
+use testkit::kubernetes::ProxyMode;
 
 /// Why a row is about one transport only.
 fn only(
@@ -46,10 +46,10 @@ fn ask(column: &mut Column, scene: &Scene, case: Case) {
         &case.name(),
         |_, transport| case.without(transport),
         |family, transport| {
-            let asked = case.asked(scene, family)?;
-            asked
+            let requests = case.requests(scene, family)?;
+            requests
                 .iter()
-                .try_for_each(|asked| asked.carry(scene, transport))
+                .try_for_each(|request| request.carry(scene, transport))
         },
     );
 }
@@ -76,7 +76,7 @@ fn everything(setting: Setting) {
     });
     column.row(
         "TTL that runs out",
-        only(Transport::Udp, "TCP is not told of it"),
+        only(Transport::Udp, "TCP gets no error"),
         |family, _| special::expired(&scene, family),
     );
     for all in [0, 1, 2] {

@@ -2,8 +2,8 @@
 //! real kube-proxy in two modes.
 
 use anyhow::Result;
-use bpf_tests::fabric::Fabric;
-use bpf_tests::kubernetes::ProxyMode;
+use testkit::fabric::Fabric;
+use testkit::kubernetes::ProxyMode;
 
 use crate::iptables::{self, Tool};
 use crate::kube_proxy::KubeProxy;

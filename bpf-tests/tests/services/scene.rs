@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::traffic::Echo;
-use bpf_tests::fabric::world;
-use bpf_tests::fabric::{Fabric, Netns, Place, Pod, Spec};
-use bpf_tests::kubernetes::ProxyMode;
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::traffic::Echo;
+use testkit::fabric::world;
+use testkit::fabric::{Fabric, Netns, Place, Pod, Spec};
+use testkit::kubernetes::ProxyMode;
 
 use crate::kube_proxy::KubeProxy;
 use crate::model::{

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bpf_tests::fabric::eventually::{check, eventually};
 use ipam::Family;
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::cases::{Backend, Behind, Case};
 use crate::model::Transport;
@@ -32,12 +32,12 @@ const CASES: [Case; 8] = [
 /// Checks all cases that such a filter might drop.
 pub(crate) fn pass(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     for case in CASES {
-        for asked in case.asked(scene, family)? {
-            asked.carry(scene, transport)?;
+        for request in case.requests(scene, family)? {
+            request.carry(scene, transport)?;
         }
     }
-    for asked in Case::Direct.asked(scene, family)? {
-        asked.carry(scene, transport)?;
+    for request in Case::Direct.requests(scene, family)? {
+        request.carry(scene, transport)?;
     }
     Ok(())
 }

@@ -5,17 +5,17 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bpf_tests::fabric::counters;
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::{Asker, Session, uninterrupted};
-use bpf_tests::fabric::world::Link;
 use ipam::Family;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
+use testkit::fabric::counters;
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::traffic::{Asker, Session, uninterrupted};
+use testkit::fabric::world::Link;
 
-use crate::asked::{Asked, Source};
 use crate::cases::{Backend, CLIENTS, Case};
 use crate::model::{Policy, SERVICE_PORT, Transport};
+use crate::request::{Request, Source};
 use crate::scene::{MTU, Scene, Site, Which};
 
 /// Limit for clients that choose a random backend, until each has been chosen: more are needed with
@@ -57,14 +57,14 @@ fn is_refusal(error: &anyhow::Error) -> bool {
 pub(crate) fn refused(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
     let service = scene.service(Which::Empty, Policy::Cluster, family)?;
     let cluster_ip = SocketAddr::new(service.address, SERVICE_PORT);
-    let mut asked: Vec<_> = CLIENTS.map(|client| (client, cluster_ip)).to_vec();
-    asked.push((Site::Node, cluster_ip));
+    let mut requests: Vec<_> = CLIENTS.map(|client| (client, cluster_ip)).to_vec();
+    requests.push((Site::Node, cluster_ip));
     for eni in [0, 1] {
         let node_port = SocketAddr::new(scene.node_address(eni, family)?, service.node_port());
         let clients = [Site::Peer, Site::Outside].iter().chain(&CLIENTS);
-        asked.extend(clients.map(|client| (*client, node_port)));
+        requests.extend(clients.map(|client| (*client, node_port)));
     }
-    for (client, to) in asked {
+    for (client, to) in requests {
         match ask_once(scene, client, to, transport) {
             Ok(_) => bail!("{client:?} has an answer of {to}"),
             Err(error) if is_refusal(&error) => {}
@@ -128,25 +128,25 @@ pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Res
     for link in [Link::Far, Link::Near] {
         scene.forget_routes()?;
         fabric.set_world_mtu(link, NARROW)?;
-        let asked = Case::ClusterIp(Backend::External).asked(scene, family)?;
-        let direct = asked.iter().map(|service| {
+        let requests = Case::ClusterIp(Backend::External).requests(scene, family)?;
+        let direct = requests.iter().map(|service| {
             let internet = scene.place(Site::Internet, family)?.address;
             let to = SocketAddr::new(internet, Site::Internet.port());
-            Ok(Asked { to, ..*service })
+            Ok(Request { to, ..*service })
         });
         let direct = direct.collect::<Result<Vec<_>>>()?;
-        let carried = asked.iter().chain(&direct).try_for_each(|asked| {
+        let carried = requests.iter().chain(&direct).try_for_each(|request| {
             if transport == Transport::Udp {
                 // Both ends must have the MTU before, as a lost datagram is not sent again. The
                 // client forgets it, and learns it again from a datagram that only the narrow link
                 // refuses.
-                asked.carry(scene, Transport::Tcp)?;
+                request.carry(scene, Transport::Tcp)?;
                 scene.forget_pods_routes()?;
-                let place = scene.place(asked.client, family)?;
-                let asker = Asker::open(place, scene.client_port(), asked.to)?;
+                let place = scene.place(request.client, family)?;
+                let asker = Asker::open(place, scene.client_port(), request.to)?;
                 asker.ask(usize::try_from(NARROW)? + 20)?;
             }
-            asked.carry(scene, transport)
+            request.carry(scene, transport)
         });
         fabric.set_world_mtu(link, MTU)?;
         carried.with_context(|| format!("{link:?} takes {NARROW}"))?;
@@ -156,26 +156,26 @@ pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Res
 
 /// Expects that a packet whose TTL ends has an answer, from the node and from a router beyond it.
 pub(crate) fn expired(scene: &Scene, family: Family) -> Result<()> {
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for case in [
         Case::ClusterIp(Backend::OtherNode),
         Case::ClusterIp(Backend::External),
     ] {
-        asked.extend(case.asked(scene, family)?);
+        requests.extend(case.requests(scene, family)?);
     }
     for server in [Site::Peer, Site::Internet] {
         let to = SocketAddr::new(scene.place(server, family)?.address, server.port());
-        asked.extend(CLIENTS.map(|client| Asked {
+        requests.extend(CLIENTS.map(|client| Request {
             client,
             to,
             server,
             source: Source::Client,
         }));
     }
-    for Asked { client, to, .. } in asked {
+    for Request { client, to, .. } in requests {
         for ttl in [1, 2] {
-            let told = expire(scene, client, to, ttl);
-            told.with_context(|| format!("a TTL of {ttl} from {client:?} to {to}"))?;
+            let expiry = expire(scene, client, to, ttl);
+            expiry.with_context(|| format!("a TTL of {ttl} from {client:?} to {to}"))?;
         }
     }
     Ok(())
@@ -201,9 +201,9 @@ fn expire(scene: &Scene, client: Site, to: SocketAddr, ttl: i32) -> Result<()> {
     })?;
     socket.set_read_timeout(Some(SOON))?;
     socket.send(&[7])?;
-    let told = uninterrupted(|| socket.recv(&mut [0; 64]));
-    let code = told.as_ref().err().and_then(io::Error::raw_os_error);
-    ensure!(code == Some(Errno::EHOSTUNREACH as i32), "{told:?}");
+    let received = uninterrupted(|| socket.recv(&mut [0; 64]));
+    let code = received.as_ref().err().and_then(io::Error::raw_os_error);
+    ensure!(code == Some(Errno::EHOSTUNREACH as i32), "{received:?}");
     Ok(())
 }
 

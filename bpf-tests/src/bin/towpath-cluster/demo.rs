@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::cloud::{Site, SiteSpec, audit};
-use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
-use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::source_check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::interrupt;
-use bpf_tests::kubernetes::ProxyMode;
 use ipam::Family;
+use testkit::cloud::{Site, SiteSpec, audit};
+use testkit::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
+use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Host;
+use testkit::fabric::source_check;
+use testkit::fabric::traffic::Protocol;
+use testkit::interrupt;
+use testkit::kubernetes::ProxyMode;
 
 /// The pods that come and go.
 const PODS: u32 = 40;
@@ -86,7 +86,7 @@ fn enis(cluster: &Cluster) {
 /// A pod of each node exchanges packets with one of the other node, and with a host outside.
 fn packets(cluster: &Cluster, pods: &[PodAt]) -> Result<()> {
     let of = |node: &str| pods.iter().find(|pod| pod.node == node);
-    let names = cluster.workers.iter().map(bpf_tests::cluster::Worker::name);
+    let names = cluster.workers.iter().map(testkit::cluster::Worker::name);
     let chosen = names.map(|name| of(&name).with_context(|| format!("{name} has no pod")));
     let chosen: Vec<&PodAt> = chosen.collect::<Result<_>>()?;
     let first = cluster.workers.first().context("a cluster has a node")?;

@@ -10,9 +10,9 @@ mod status;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::Netns;
-use bpf_tests::kubernetes::{ProxyMode, program};
 use clap::{Parser, Subcommand};
+use testkit::fabric::Netns;
+use testkit::kubernetes::{ProxyMode, program};
 
 use place::Place;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::cluster::Cluster;
-use bpf_tests::fabric::document::write_atomically;
 use serde::{Deserialize, Serialize};
+use testkit::cluster::Cluster;
+use testkit::fabric::document::write_atomically;
 
 /// The folder of what is known of it.
 pub(crate) const FOLDER: &str = "/run/towpath-cluster";

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::cluster::{Cluster, ClusterSpec};
-use bpf_tests::fabric::record;
-use bpf_tests::interrupt;
-use bpf_tests::kubernetes::ProxyMode;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use testkit::cluster::{Cluster, ClusterSpec};
+use testkit::fabric::record;
+use testkit::interrupt;
+use testkit::kubernetes::ProxyMode;
 
 use crate::place::{FOLDER, Place};
 

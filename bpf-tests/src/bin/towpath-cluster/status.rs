@@ -4,10 +4,10 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::{Netns, agent, command, source_check};
-use bpf_tests::kubernetes::program;
 use serde::Serialize;
 use serde_json::Value;
+use testkit::fabric::{Netns, agent, command, source_check};
+use testkit::kubernetes::program;
 
 use crate::place::{Node, Place};
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::Place;
-use bpf_tests::fabric::counters::{self, Name};
-use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::source_check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::world::Site;
 use ipam::Family;
+use testkit::fabric::Place;
+use testkit::fabric::counters::{self, Name};
+use testkit::fabric::layout::Host;
+use testkit::fabric::source_check;
+use testkit::fabric::traffic::Protocol;
+use testkit::fabric::world::Site;
 
 use crate::plan::{End, FLOWS, Plan, Source};
 use crate::report::Flow;
@@ -170,9 +170,9 @@ impl Trial {
         if let End::Pod(_) = self.plan.from {
             let (protocol, from, to) = (self.protocol, from.address, to.address);
             let path = format!("/v1/masquerade/explain/{protocol}/{from}/{to}");
-            let told = fabric.agent.ask("GET", &path, None)?;
-            let why = told["why"].as_str().map(str::to_owned);
-            return why.with_context(|| format!("no reason in {told}"));
+            let explanation = fabric.agent.ask("GET", &path, None)?;
+            let why = explanation["why"].as_str().map(str::to_owned);
+            return why.with_context(|| format!("no reason in {explanation}"));
         }
         let from_outside = has(moved, "from_network", "local");
         Ok(if from_outside { "inbound" } else { "host" }.to_owned())

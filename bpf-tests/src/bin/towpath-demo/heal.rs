@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::eventually::{check, eventually};
 use loader::constants::{RULE_ENI, TABLE_ENI_BASE};
 use serde_json::Value;
+use testkit::fabric::eventually::{check, eventually};
 
 use crate::report::Healed;
 use crate::stage::Stage;
 
 /// Deadline for an object to come back.
-const PATIENCE: Duration = Duration::from_secs(3);
+const DEADLINE: Duration = Duration::from_secs(3);
 
 /// An object to remove.
 #[derive(Clone, Debug)]
@@ -95,9 +95,9 @@ impl Damage {
         // The time starts before the removal, so that the reported time is never too short.
         let start = Instant::now();
         node.run(&format!("ip {}", self.remove))?;
-        eventually(PATIENCE, "what was removed is back", there)?;
+        eventually(DEADLINE, "what was removed is back", there)?;
         let after_ms = u64::try_from(start.elapsed().as_millis())?;
-        eventually(PATIENCE, "the agent counts the repair", || {
+        eventually(DEADLINE, "the agent counts the repair", || {
             let now = repairs(stage)?;
             check(now > repaired, || format!("{now} repairs as before"))
         })?;

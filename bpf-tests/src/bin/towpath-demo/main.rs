@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use bpf_tests::fabric::{counters, record};
-use bpf_tests::interrupt;
 use clap::Parser;
+use testkit::fabric::{counters, record};
+use testkit::interrupt;
 
 use report::Document;
 use stage::Stage;

@@ -1,7 +1,7 @@
 //! The flows that the demo tries, and their expected results.
 
-use bpf_tests::fabric::world::Site;
 use ipam::Family;
+use testkit::fabric::world::Site;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

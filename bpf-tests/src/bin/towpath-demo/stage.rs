@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::layout::{DIRECT, Host};
-use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Pod, Spec, agent};
-use bpf_tests::interrupt;
 use ipam::Family;
 use ipnet::IpNet;
 use serde_json::json;
+use testkit::fabric::layout::{DIRECT, Host};
+use testkit::fabric::world::Site;
+use testkit::fabric::{Fabric, Pod, Spec, agent};
+use testkit::interrupt;
 
 use crate::flows;
 use crate::text::Text;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use bpf_tests::fabric::Pod;
-use bpf_tests::fabric::counters::Name;
 use ipam::Family;
+use testkit::fabric::Pod;
+use testkit::fabric::counters::Name;
 
 use crate::report::{Document, Flow, HEAL_LIMIT_MS, Healed};
 
-/// Writes the story, or nothing when a document is asked for.
+/// Writes the story, or nothing when a document is requested.
 pub(crate) struct Text {
     quiet: bool,
     colour: bool,

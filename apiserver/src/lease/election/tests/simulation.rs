@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use super::*;
 
 /// A client gives a request up after this time.
-const PATIENCE: Duration = at(5);
+const REPLY_TIMEOUT: Duration = at(5);
 const CANDIDATES: usize = 3;
 
 /// The API server: the Lease, and the number of the last write.
@@ -159,7 +159,7 @@ impl World {
             Event::Turn(number) => self.turn(number, now),
             Event::Arrives(id) => {
                 let Request { begun, step, .. } = &self.requests[id];
-                let late = *begun + PATIENCE;
+                let late = *begun + REPLY_TIMEOUT;
                 let answer = self.server.apply(step);
                 let answered = now + self.delay();
                 // A late request still takes effect, and its answer is lost.
@@ -204,8 +204,8 @@ impl World {
         });
         let arrives = now + self.delay();
         self.push(arrives, Event::Arrives(id));
-        if arrives >= now + PATIENCE {
-            self.push(now + PATIENCE, Event::Answered(id));
+        if arrives >= now + REPLY_TIMEOUT {
+            self.push(now + REPLY_TIMEOUT, Event::Answered(id));
         }
     }
 

@@ -1,0 +1,219 @@
+//! Dropped packets: each reason that a frame can cause on this node.
+
+use anyhow::Result;
+use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::counter::Program;
+use datapath_common::mark::MarkLayout;
+use datapath_common::outcome::{DropReason, Outcome};
+use testkit::packet::{Body, Frame, Piece, other};
+use testkit::testrun::DROP;
+use testkit::testrun::scene::{
+    Device, ENI_1, Net, POD_A, POD_C, V4, V6, VETH_A, VETH_C, fill, from_a, gateways,
+    know_gateways, received, sent, unroutable,
+};
+
+use super::meter::{Expected, Meter, Path, packet};
+use super::paths::{TCP, UDP, on};
+use super::variant::Variants;
+
+const RST: u8 = 4;
+/// Ether type of a VLAN tag, and one that the programs do not handle.
+const VLAN: u16 = 0x8100;
+const LLDP: u16 = 0x88cc;
+
+/// A packet that is dropped.
+pub(super) fn dropped(
+    program: Program,
+    device: Device,
+    what: &str,
+    frame: Vec<u8>,
+    reason: DropReason,
+) -> Path {
+    Path {
+        name: format!("drop: {}, {}{what}", reason.name(), program.name()),
+        program,
+        on: on(device),
+        packets: vec![packet(frame, 0)],
+        expected: Expected {
+            code: DROP,
+            outcome: Some(Outcome::Dropped(reason)),
+        },
+    }
+}
+
+/// A packet of a pod's device that the stack forwarded to an ENI.
+fn carried(mut path: Path, by: Device) -> Path {
+    path.on.ingress_ifindex = by.ifindex;
+    path
+}
+
+/// The paths of one family.
+fn paths(net: &Net) -> Vec<Path> {
+    let family = format!(", {}", net.family);
+    let sends = |device, frame: &Frame, reason| {
+        let program = Program::FromEndpoint;
+        dropped(program, device, &family, frame.bytes(), reason)
+    };
+    let comes = |device, frame: &Frame, reason| {
+        let program = Program::FromNetwork;
+        dropped(program, device, &family, frame.bytes(), reason)
+    };
+    let to_outside = |body| from_a(net, net.outside, body);
+    let later = Piece {
+        offset: 800,
+        length: 400,
+        more: false,
+        id: 4711,
+    };
+    let of_c = sent((VETH_C, POD_C), net.c, net.outside, UDP.1);
+    let service = from_a(net, net.service, UDP.1);
+    let service = dropped(
+        Program::ToNetwork,
+        ENI_1,
+        &family,
+        service.bytes(),
+        DropReason::ServiceNotTranslated,
+    );
+    let mut sent_back = dropped(
+        Program::ToNetwork,
+        ENI_1,
+        &family,
+        received(ENI_1, net.outside, net.free, UDP.1).bytes(),
+        DropReason::ForeignSource,
+    );
+    for packet in &mut sent_back.packets {
+        packet.mark = MarkLayout::DEFAULT.eni(1).unwrap_or_default();
+    }
+    let mut paths = vec![
+        sends(
+            VETH_A,
+            &to_outside(UDP.1).from(net.b, 40_000),
+            DropReason::SpoofedSource,
+        ),
+        sends(
+            VETH_A,
+            &from_a(net, net.free, UDP.1),
+            DropReason::NoEndpoint,
+        ),
+        sends(VETH_C, &of_c, DropReason::EniNotReady),
+        sends(VETH_A, &to_outside(Body::Protocol(47)), DropReason::NoPorts),
+        sends(
+            VETH_A,
+            &to_outside(Body::Udp(1200)).piece(later),
+            DropReason::FragmentUnknown,
+        ),
+        sends(VETH_A, &to_outside(TCP.1).tcp(RST, 5), DropReason::NoFlow),
+        sends(
+            VETH_A,
+            &to_outside(Body::Sctp(100)).ports(30_000, 80),
+            DropReason::SctpPortTaken,
+        ),
+        comes(
+            ENI_1,
+            &received(ENI_1, net.peer, net.b, UDP.1),
+            DropReason::WrongEni,
+        ),
+        comes(
+            ENI_1,
+            &received(ENI_1, net.peer, net.free, UDP.1),
+            DropReason::NoEndpoint,
+        ),
+        comes(
+            ENI_1,
+            &received(ENI_1, net.peer, net.c, UDP.1),
+            DropReason::EniNotReady,
+        ),
+        carried(service, VETH_A),
+        carried(sent_back, ENI_1),
+    ];
+    for (program, device, frame) in [
+        (Program::FromEndpoint, VETH_A, to_outside(UDP.1)),
+        (
+            Program::FromNetwork,
+            ENI_1,
+            received(ENI_1, net.peer, net.a, UDP.1),
+        ),
+    ] {
+        // A header with too large a length, and an invalid header.
+        let mut longer = frame.bytes();
+        let length = if net.a.is_ipv4() { 16 } else { 18 };
+        longer[length] = 0x40;
+        let reason = DropReason::Truncated;
+        paths.push(dropped(program, device, &family, longer, reason));
+        let mut broken = frame.bytes();
+        broken[14] = 0x10;
+        let reason = DropReason::MalformedHeader;
+        paths.push(dropped(program, device, &family, broken, reason));
+    }
+    paths.extend(nowhere(net, &family));
+    paths
+}
+
+/// Packets to and from an address that no network routes.
+fn nowhere(net: &Net, family: &str) -> [Path; 2] {
+    let [_, address, _] = unroutable(net);
+    [
+        dropped(
+            Program::FromEndpoint,
+            VETH_A,
+            family,
+            from_a(net, address, UDP.1).bytes(),
+            DropReason::UnroutableDestination,
+        ),
+        dropped(
+            Program::FromNetwork,
+            ENI_1,
+            family,
+            received(ENI_1, address, net.a, UDP.1).bytes(),
+            DropReason::UnroutableSource,
+        ),
+    ]
+}
+
+/// Frames that are no IP packets.
+fn frames() -> Vec<Path> {
+    let program = Program::FromEndpoint;
+    let macs = (POD_A, VETH_A.mac);
+    [(VLAN, DropReason::VlanTagged), (LLDP, DropReason::NotIp)]
+        .map(|(ether_type, reason)| dropped(program, VETH_A, "", other(macs, ether_type), reason))
+        .into()
+}
+
+/// Measures all drops.
+pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
+    let all = [paths(&V4), paths(&V6), frames()];
+    let unknown = Some(Outcome::Dropped(DropReason::FragmentUnknown));
+    for path in all.into_iter().flatten() {
+        // Where the stack puts fragments in order, none is dropped for being unknown.
+        let is_elsewhere = |notes_stack| notes_stack && path.expected.outcome == unknown;
+        let here = variants.usual();
+        let here = here.filter(|variant| !is_elsewhere(variant.notes_stack));
+        meter.measure(&path, here, &[])?;
+    }
+    without_address(meter, variants)
+}
+
+/// An ENI without an address to translate to.
+fn without_address(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
+    let (v4, v6) = gateways(1);
+    let of = |gateway| EniAddresses::new(gateway, Addr::UNSPECIFIED, 1);
+    let entry = EniEntry::new(ENI_1.ifindex, 1500, of(v4.into()), of(v6.into()));
+    for variant in &mut variants.0 {
+        variant.programs.put_eni(1, entry)?;
+    }
+    for net in [V4, V6] {
+        let path = dropped(
+            Program::FromEndpoint,
+            VETH_A,
+            &format!(", {}", net.family),
+            from_a(&net, net.outside, UDP.1).bytes(),
+            DropReason::NoTranslationAddress,
+        );
+        meter.measure(&path, variants.usual(), &[])?;
+    }
+    for variant in &mut variants.0 {
+        fill(&mut variant.programs)?;
+        know_gateways(&variant.programs)?;
+    }
+    Ok(())
+}

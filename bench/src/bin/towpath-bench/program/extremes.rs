@@ -1,0 +1,121 @@
+//! Drops for lack of room or permission, with tables and quotas of one flow.
+
+use anyhow::Result;
+use datapath_common::abi::FlowQuotas;
+use datapath_common::counter::Program;
+use datapath_common::masquerade::MetadataPolicy;
+use datapath_common::outcome::{DropReason, Verdict};
+use loader::bpf;
+use loader::bpf::DatapathSettings;
+use testkit::testrun::Programs;
+use testkit::testrun::scene::{
+    self, ENI_0, ENI_1, POD_B, STRANGER, V4, VETH_A, VETH_B, from_a, received, sent, to_a,
+};
+
+use super::drops::dropped;
+use super::meter::{Meter, Path, packet};
+use super::paths::{UDP, leaves, on, passes};
+use super::variant::{Variant, settings};
+
+/// Measures these drops.
+pub(super) fn measure(meter: &mut Meter) -> Result<()> {
+    let settings = DatapathSettings {
+        metadata: MetadataPolicy::Block,
+        flows_v4: 1,
+        inbound: 1,
+        stack: 1,
+        quotas: FlowQuotas {
+            endpoint: 1,
+            inbound: 1,
+            ..FlowQuotas::DEFAULT
+        },
+        ..settings(bpf::DatapathMode::ServiceNat)
+    };
+    let mut programs = Programs::load_with(&settings)?;
+    scene::fill(&mut programs)?;
+    scene::know_gateways(&programs)?;
+    let mut node = Variant {
+        suffix: "",
+        notes_stack: true,
+        is_cached: true,
+        programs,
+    };
+    let (out, back) = (Program::FromEndpoint, Program::FromNetwork);
+    let of_a = |port| from_a(&V4, V4.outside, UDP.1).ports(port, 53).bytes();
+    let of_b = sent((VETH_B, POD_B), V4.b, V4.outside, UDP.1).ports(50_002, 53);
+    let asks_a = |port| {
+        received(ENI_1, V4.outside, V4.a, UDP.1)
+            .ports(port, 53)
+            .bytes()
+    };
+    let asks_b = received(ENI_0, V4.outside, V4.b, UDP.1).ports(3003, 53);
+    let comes = |port| {
+        let frame = to_a(&V4, V4.peer, UDP.1).ports(port, 53);
+        frame.macs(STRANGER, VETH_A.mac).bytes()
+    };
+    let to_metadata = from_a(&V4, V4.metadata, UDP.1).bytes();
+    let step = |name: &str, program, device, frame, expected| Path {
+        name: name.to_owned(),
+        program,
+        on: on(device),
+        packets: vec![packet(frame, 0)],
+        expected,
+    };
+    let by_eni = |mut path: Path| {
+        path.on.ingress_ifindex = ENI_0.ifindex;
+        path
+    };
+    let drop = |program, device, frame, reason| dropped(program, device, "", frame, reason);
+    let noting = Program::ToEndpoint;
+    // Each first packet takes the room.
+    for (first, refused) in [
+        (
+            step(
+                "one flow",
+                out,
+                VETH_A,
+                of_a(50_000),
+                leaves(Verdict::Translated),
+            ),
+            vec![
+                drop(out, VETH_A, of_a(50_001), DropReason::QuotaExceeded),
+                drop(out, VETH_B, of_b.bytes(), DropReason::FlowsFull),
+                drop(out, VETH_A, to_metadata, DropReason::MetadataBlocked),
+            ],
+        ),
+        (
+            step(
+                "one inbound flow",
+                back,
+                ENI_1,
+                asks_a(3001),
+                leaves(Verdict::Local),
+            ),
+            vec![
+                drop(back, ENI_1, asks_a(3002), DropReason::InboundQuotaExceeded),
+                drop(back, ENI_0, asks_b.bytes(), DropReason::InboundFull),
+            ],
+        ),
+        (
+            by_eni(step(
+                "one noted flow",
+                noting,
+                VETH_A,
+                comes(3004),
+                passes(Verdict::Noted),
+            )),
+            vec![by_eni(drop(
+                noting,
+                VETH_A,
+                comes(3005),
+                DropReason::StackFull,
+            ))],
+        ),
+    ] {
+        meter.pass(&first, std::iter::once(&mut node))?;
+        for path in refused {
+            meter.measure(&path, std::iter::once(&mut node), &[])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Nodes that carry the traffic, each set up in another manner.
+
+pub mod by_hand;
+pub mod floor;
+pub mod kernel;
+pub mod ours;
+pub mod plant;
+pub mod site;
+pub mod vpc_cni;
