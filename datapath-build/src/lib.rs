@@ -4,6 +4,7 @@
 //! directory of its own, so both get the same file and the second caller compiles nothing.
 
 mod btf_ext;
+pub mod faults;
 mod strip;
 
 use std::env;
@@ -94,26 +95,26 @@ pub fn sources() -> [PathBuf; 3] {
 /// When the toolchain is missing or the programs do not compile; the compiler's words go to
 /// standard error.
 pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<PathBuf> {
-    build_with(target_arch, target_endian, debug_log.then_some("debug-log"))
-}
-
-/// Builds an object whose programs have a fault that is chosen when they are loaded.
-///
-/// # Errors
-/// As [`build`].
-pub fn build_with_faults(target_arch: &str, target_endian: &str) -> Result<PathBuf> {
-    build_with(target_arch, target_endian, Some("seeded-faults"))
-}
-
-/// Builds the object, with a feature of the package.
-fn build_with(target_arch: &str, target_endian: &str, feature: Option<&str>) -> Result<PathBuf> {
-    let target = target(target_endian)?;
+    let feature = debug_log.then_some("debug-log");
     // Own directories: cargo holds a lock on the one that it is building for, and an object with
     // a feature must never stand where an agent without it looks.
     let directory = feature.map_or("ebpf".to_owned(), |feature| format!("ebpf-{feature}"));
     let target_dir = workspace_root().join("target").join(directory);
-    let mut command = cargo("build", target_arch, target, &target_dir);
-    command.arg("--release");
+    let machine = (target_arch, target_endian);
+    build_in(workspace_root(), &target_dir, machine, feature)
+}
+
+/// Builds the object of a workspace in a target directory. `machine` is architecture and
+/// endianness.
+fn build_in(
+    workspace: &Path,
+    target_dir: &Path,
+    machine: (&str, &str),
+    feature: Option<&str>,
+) -> Result<PathBuf> {
+    let target = target(machine.1)?;
+    let mut command = cargo("build", machine.0, target, target_dir);
+    command.current_dir(workspace).arg("--release");
     if let Some(feature) = feature {
         command.args(["--features", feature]);
     }

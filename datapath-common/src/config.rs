@@ -1,41 +1,4 @@
-//! Settings fixed when the programs are loaded: read-only globals of the object, so that the
-//! verifier removes the branches they rule out.
-
-/// Shift of the ENI field in the packet mark (`u32`).
-pub const MARK_SHIFT: &str = "MARK_SHIFT";
-/// All bits of the packet mark that are ours (`u32`).
-pub const MARK_MASK: &str = "MARK_MASK";
-/// The exception bit of the packet mark (`u32`).
-pub const MARK_EXCEPTION: &str = "MARK_EXCEPTION";
-/// The bit of the packet mark that says an ENI's egress has nothing more to do (`u32`).
-pub const MARK_DONE: &str = "MARK_DONE";
-/// Jiffies in a second on this kernel (`u32`).
-pub const JIFFIES_PER_SECOND: &str = "JIFFIES_PER_SECOND";
-/// Masquerading of IPv4 (`u32`, 0 or 1).
-pub const MASQUERADE_V4: &str = "MASQUERADE_V4";
-/// Masquerading of IPv6 (`u32`, 0 or 1).
-pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
-/// The outcome of packets to the instance metadata service: a
-/// [`crate::masquerade::MetadataPolicy`] (`u32`).
-pub const METADATA_POLICY: &str = "METADATA_POLICY";
-/// Path of all pod traffic through the host's stack (`u32`, 0 or 1).
-pub const PATH_STACK: &str = "PATH_STACK";
-/// Notes and look-ups of flows that the host's stack carries (`u32`, 0 or 1).
-pub const SERVICE_NAT: &str = "SERVICE_NAT";
-/// Translated flows that one endpoint may have (`u32`).
-pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
-/// Most inbound flows of one endpoint (`u32`).
-pub const INBOUND_PER_ENDPOINT: &str = "INBOUND_PER_ENDPOINT";
-/// Most flows of the host (`u32`).
-pub const FLOWS_OF_HOST: &str = "FLOWS_OF_HOST";
-/// Entries of the flow cache for each CPU: a power of two, or 0 for none (`u32`).
-pub const CACHE_ENTRIES: &str = "CACHE_ENTRIES";
-/// The ports that any flow may get ([`crate::ports::Ports::open`]): four [`PortSlice`] as `u32`.
-pub const OPEN_SLICES: &str = "OPEN_SLICES";
-/// The ports of the reserve ([`crate::ports::Ports::reserve`]): as [`OPEN_SLICES`].
-pub const RESERVE_SLICES: &str = "RESERVE_SLICES";
-/// The ports that flows may have, also those of earlier programs: as [`OPEN_SLICES`].
-pub const KNOWN_SLICES: &str = "KNOWN_SLICES";
+//! Ports of translation as the programs take them, and the names of the programs.
 
 /// Ports that translation may use: whole blocks of [`crate::abi::PORTS_PER_BLOCK`].
 ///

@@ -216,7 +216,7 @@ impl Ipv6 {
     }
 }
 
-/// An IPv6 fragment header (RFC 8200 section 4.5). Other extension headers begin in the same way,
+/// An IPv6 fragment header (RFC 8200 section 4.5). Other extension headers begin likewise,
 /// but have their length where this one has nothing.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -17,7 +17,6 @@ pub mod abi;
 pub mod checksum;
 pub mod config;
 pub mod counter;
-pub mod fault;
 pub mod headers;
 pub mod mark;
 pub mod masquerade;

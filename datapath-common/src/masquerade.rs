@@ -65,34 +65,34 @@ pub enum KnownFlow {
 
 /// Role of a packet for an unknown flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Opening {
+pub enum FlowRole {
     /// It can open one.
-    Opens,
+    New,
     /// It accepts one that was opened from the outside: TCP's SYN with ACK.
     Accepts,
     /// It refuses one that was opened from the outside: TCP's RST with ACK and sequence number 0
     /// (RFC 9293 section 3.10.7.1), which no flow is ever made for.
     Refuses,
     /// It belongs to one: an ICMP error or answer, any other RST.
-    Belongs,
+    Existing,
     /// Its protocol has no ports.
     Portless,
 }
 
-impl Opening {
+impl FlowRole {
     /// Every kind.
     pub const ALL: [Self; 5] = [
-        Self::Opens,
+        Self::New,
         Self::Accepts,
         Self::Refuses,
-        Self::Belongs,
+        Self::Existing,
         Self::Portless,
     ];
 }
 
 /// All inputs of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct PolicyInput {
     /// The flow, if it is known.
     pub flow: KnownFlow,
     /// Classes of the destination, which is none of this node.
@@ -104,7 +104,7 @@ pub struct Question {
     /// The setting.
     pub metadata: MetadataPolicy,
     /// Role of the packet for an unknown flow.
-    pub opening: Opening,
+    pub role: FlowRole,
 }
 
 /// By which ENI a flow leaves that is to be translated.
@@ -172,36 +172,36 @@ pub enum Decision {
 /// Decides on a packet of a pod that leaves the node.
 #[inline(always)]
 #[must_use]
-pub const fn decide(question: &Question) -> Decision {
-    match question.flow {
+pub const fn decide(input: &PolicyInput) -> Decision {
+    match input.flow {
         KnownFlow::Translated => return Decision::KnownTranslation,
         // A note may be older than the policy that hides its pool from the outside.
-        KnownFlow::Inbound if question.pool.is_always() => {
+        KnownFlow::Inbound if input.pool.is_always() => {
             return Decision::Drop(DropReason::NoFlow);
         }
         KnownFlow::Inbound => return Decision::Untranslated(Why::Inbound),
         KnownFlow::None => {}
     }
-    match rule(question) {
-        Ruling::Untranslated(why) => Decision::Untranslated(why),
-        Ruling::Drop(reason) => Decision::Drop(reason),
-        Ruling::Translated(exit) => match question.opening {
-            Opening::Opens => Decision::Translate(exit),
+    match rule(input) {
+        PolicyOutcome::Untranslated(why) => Decision::Untranslated(why),
+        PolicyOutcome::Drop(reason) => Decision::Drop(reason),
+        PolicyOutcome::Translated(exit) => match input.role {
+            FlowRole::New => Decision::Translate(exit),
             // An incoming packet to such an address came by a path that no answer could take.
-            Opening::Accepts | Opening::Refuses if question.pool.is_always() => {
+            FlowRole::Accepts | FlowRole::Refuses if input.pool.is_always() => {
                 Decision::Drop(DropReason::NoFlow)
             }
-            Opening::Accepts => Decision::NoteInbound,
-            Opening::Refuses => Decision::Untranslated(Why::Inbound),
-            Opening::Belongs => Decision::Drop(DropReason::NoFlow),
-            Opening::Portless => Decision::Drop(DropReason::NoPorts),
+            FlowRole::Accepts => Decision::NoteInbound,
+            FlowRole::Refuses => Decision::Untranslated(Why::Inbound),
+            FlowRole::Existing => Decision::Drop(DropReason::NoFlow),
+            FlowRole::Portless => Decision::Drop(DropReason::NoPorts),
         },
     }
 }
 
 /// The policy for a source and a destination, whatever the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ruling {
+pub enum PolicyOutcome {
     /// Packets keep their source.
     Untranslated(Why),
     /// New flows are translated.
@@ -214,37 +214,37 @@ pub enum Ruling {
 /// translate needs no look at its flow, unless policy has changed.
 #[inline(always)]
 #[must_use]
-pub const fn rule(question: &Question) -> Ruling {
-    let class = question.destination;
+pub const fn rule(input: &PolicyInput) -> PolicyOutcome {
+    let class = input.destination;
     if class.contains(DestinationClass::METADATA) {
-        match question.metadata {
+        match input.metadata {
             MetadataPolicy::Primary | MetadataPolicy::Stack => {
-                return Ruling::Translated(Exit::Primary);
+                return PolicyOutcome::Translated(Exit::Primary);
             }
-            MetadataPolicy::Own if question.pool.is_always() => {
-                return Ruling::Translated(Exit::Primary);
+            MetadataPolicy::Own if input.pool.is_always() => {
+                return PolicyOutcome::Translated(Exit::Primary);
             }
-            MetadataPolicy::Own => return Ruling::Untranslated(Why::ExemptLinkLocal),
-            MetadataPolicy::Block => return Ruling::Drop(DropReason::MetadataBlocked),
+            MetadataPolicy::Own => return PolicyOutcome::Untranslated(Why::ExemptLinkLocal),
+            MetadataPolicy::Block => return PolicyOutcome::Drop(DropReason::MetadataBlocked),
         }
     }
-    if question.pool.is_always() {
-        return if question.is_on {
-            Ruling::Translated(Exit::External)
+    if input.pool.is_always() {
+        return if input.is_on {
+            PolicyOutcome::Translated(Exit::External)
         } else {
-            Ruling::Drop(DropReason::NoTranslationAddress)
+            PolicyOutcome::Drop(DropReason::NoTranslationAddress)
         };
     }
     if class.intersects(DestinationClass::EXEMPT) {
-        return Ruling::Untranslated(exemption(class));
+        return PolicyOutcome::Untranslated(exemption(class));
     }
-    if matches!(question.pool, PoolPolicy::Skip) {
-        return Ruling::Untranslated(Why::SkipPool);
+    if matches!(input.pool, PoolPolicy::Skip) {
+        return PolicyOutcome::Untranslated(Why::SkipPool);
     }
-    if !question.is_on {
-        return Ruling::Untranslated(Why::Off);
+    if !input.is_on {
+        return PolicyOutcome::Untranslated(Why::Off);
     }
-    Ruling::Translated(Exit::External)
+    PolicyOutcome::Translated(Exit::External)
 }
 
 const fn exemption(class: DestinationClass) -> Why {

@@ -87,7 +87,7 @@ outcomes! {
         HostReturned = 19, "host-returned";
         /// Passed on untranslated: the stack sends a pod's packet by the ENI that owns it.
         Carried = 20, "carried";
-        /// Translated on its way out: the stack sends a pod's packet by the ENI whose address it
+        /// Translated at egress: the stack sends a pod's packet by the ENI whose address it
         /// carries now.
         CarriedTranslated = 21, "carried-translated";
         /// Handed to the stack, which all traffic of this pod takes, or to the metadata service.
@@ -160,7 +160,7 @@ outcomes! {
         InboundQuotaExceeded = 84, "inbound-quota-exceeded";
         /// The table of flows that take the stack both ways is full.
         StackFull = 85, "stack-full";
-        /// A secondary ENI received the packet for an address that nobody here has, and the stack
+        /// A secondary ENI received the packet for no address of this node, and the stack
         /// would send it back by that ENI, which does not own its source.
         ForeignSource = 86, "foreign-source";
         /// A pod sent the packet to an address that no network routes, such as a loopback address.

@@ -21,8 +21,8 @@ pub const STREAM: u8 = 1 << 4;
 /// number near the awaited one. Only packets from the outside set it.
 pub const DOUBT: u8 = 1 << 5;
 
-/// A second packet of a connectionless flow has passed from the inside. Only translated flows have
-/// it.
+/// A second packet of a connectionless flow has passed from the inside, within a second of another
+/// packet. A later one may be another question from the same port. Only translated flows have it.
 pub const MORE: u8 = 1 << 4;
 
 /// Flags of a TCP header (RFC 9293 section 3.1).

@@ -1,49 +1,30 @@
 //! Towpath's eBPF programs: entry points only. Each hands its packet to the module of its name,
-//! and what comes back to [`verdict::finish`].
+//! and what comes back to [`finish`].
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 #![expect(
     clippy::inline_always,
     reason = "packet and map pointers must not cross a call: the verifier would lose their bounds"
 )]
 
-mod answer;
+mod base;
 mod cache;
-mod clock;
-mod count;
-mod deliver;
-mod egress;
-mod family;
-mod fault;
-mod fragment;
-mod from_endpoint;
-mod from_network;
-mod host;
-mod icmp_error;
-mod link_local;
-mod log;
-mod maps;
-mod mark;
 mod nat;
 mod packet;
-mod reaper;
-mod redirect;
-mod rewrite;
-mod settings;
-mod to_endpoint;
-mod to_network;
-mod transport;
-mod verdict;
-mod way;
-mod work;
+mod path;
+mod policy;
+mod programs;
+mod scratch;
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_UNSPEC};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use datapath_common::counter::Program;
 
+use crate::base::code::Code;
 use crate::cache::Answer;
 use crate::packet::Packet;
-use crate::verdict::Code;
+use crate::programs::finish::finish;
+use crate::programs::{from_endpoint, from_network, reaper, to_endpoint, to_network};
 
 /// Packets that a pod sends: TC ingress of the host-side device of an endpoint.
 #[classifier]
@@ -55,7 +36,7 @@ fn from_endpoint(ctx: TcContext) -> i32 {
         Answer::NotServed => Code::of(from_endpoint::run(&mut packet)),
     };
     cache::keep(Program::FromEndpoint, code);
-    verdict::finish(Program::FromEndpoint, &packet, code)
+    finish(Program::FromEndpoint, &packet, code)
 }
 
 /// Packets that the VPC delivers: TC ingress of an ENI.
@@ -68,7 +49,7 @@ fn from_network(ctx: TcContext) -> i32 {
         Answer::NotServed => Code::of(from_network::run(&mut packet)),
     };
     cache::keep(Program::FromNetwork, code);
-    verdict::finish(Program::FromNetwork, &packet, code)
+    finish(Program::FromNetwork, &packet, code)
 }
 
 /// Packets that the stack sends to the VPC: TC egress of an ENI.
@@ -80,7 +61,7 @@ fn to_network(ctx: TcContext) -> i32 {
         return TC_ACT_UNSPEC;
     }
     let code = Code::of(to_network::run(&mut packet));
-    verdict::finish(Program::ToNetwork, &packet, code)
+    finish(Program::ToNetwork, &packet, code)
 }
 
 /// Packets that the stack sends to a pod: TC egress of the host-side device of an endpoint.
@@ -88,7 +69,7 @@ fn to_network(ctx: TcContext) -> i32 {
 fn to_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let code = Code::of(to_endpoint::run(&mut packet));
-    verdict::finish(Program::ToEndpoint, &packet, code)
+    finish(Program::ToEndpoint, &packet, code)
 }
 
 /// Removes flows that user space found idle: run from there, attached nowhere.

@@ -41,8 +41,8 @@ impl AddressFlags {
     /// A pod's address that no node outside knows: it is masqueraded towards exempt destinations
     /// too.
     pub const ALWAYS_MASQUERADE: Self = Self(1 << 2);
-    /// A pod's address whose packets take the host's stack, both ways: foreign software shapes or
-    /// inspects them there.
+    /// A pod's address whose packets take the host's stack in both directions: foreign
+    /// software shapes or inspects them there.
     pub const VIA_STACK: Self = Self(1 << 3);
 
     /// Both sets together.
@@ -117,7 +117,7 @@ impl AddressEntry {
             PoolPolicy::Skip => AddressFlags::SKIP_MASQUERADE,
             PoolPolicy::Always => AddressFlags::ALWAYS_MASQUERADE,
         };
-        let way = if of.via_stack {
+        let path = if of.via_stack {
             AddressFlags::VIA_STACK
         } else {
             AddressFlags::NONE
@@ -125,7 +125,7 @@ impl AddressEntry {
         Self {
             kind: AddressKind::Endpoint as u8,
             eni: of.eni,
-            flags: pool.union(way),
+            flags: pool.union(path),
             reserved: 0,
             ifindex: of.ifindex,
             eni_ifindex: of.eni_ifindex,
@@ -193,7 +193,7 @@ impl AddressEntry {
         }
     }
 
-    /// True if the packets of a pod's address take the host's stack, both ways.
+    /// True if the packets of a pod's address take the host's stack in both directions.
     #[inline(always)]
     #[must_use]
     pub const fn is_via_stack(&self) -> bool {

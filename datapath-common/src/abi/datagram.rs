@@ -1,5 +1,7 @@
 //! Fragmented datagrams: key and value of `FRAGMENTS`.
 
+pub(super) mod ring;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Addr;
@@ -25,6 +27,9 @@ pub struct DatagramKey {
 }
 
 impl DatagramKey {
+    /// A key that no datagram has.
+    pub(super) const EMPTY: Self = Self::new(Addr::UNSPECIFIED, Addr::UNSPECIFIED, 0, 0);
+
     /// A key.
     #[inline(always)]
     #[must_use]
@@ -58,13 +63,17 @@ pub struct Datagram {
     /// Not 0 for an ICMP error: protocol and ports are of the flow that it is about, as its answers
     /// carry them.
     pub is_error: u8,
-    reserved: u8,
+    /// Slot of the record in its ring ([`super::FragmentRing`]), or [`Self::NO_SLOT`].
+    pub slot: u8,
     /// The remote of that flow; of no meaning for another datagram.
     pub remote: Addr,
 }
 
 impl Datagram {
-    /// A value.
+    /// Slot of a record that no ring has.
+    pub const NO_SLOT: u8 = u8::MAX;
+
+    /// A value without a slot.
     #[inline(always)]
     #[must_use]
     pub const fn new(seen: u64, protocol: u8, source_port: u16, destination_port: u16) -> Self {
@@ -75,7 +84,7 @@ impl Datagram {
             protocol,
             reordered: 0,
             is_error: 0,
-            reserved: 0,
+            slot: Self::NO_SLOT,
             remote: Addr::UNSPECIFIED,
         }
     }

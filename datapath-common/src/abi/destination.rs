@@ -37,7 +37,7 @@ impl DestinationClass {
     pub const NATIVE: Self = Self(1 << 3);
     /// A CIDR of the ip-masq-agent file, or of its defaults.
     pub const MASQ_AGENT: Self = Self(1 << 4);
-    /// Link-local, and not asked to be masqueraded.
+    /// Link-local, and not configured to be masqueraded.
     pub const LINK_LOCAL: Self = Self(1 << 5);
     /// The instance metadata service.
     pub const METADATA: Self = Self(1 << 6);

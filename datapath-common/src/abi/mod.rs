@@ -13,9 +13,8 @@ mod flow;
 mod gateway;
 mod link_local;
 mod note;
-mod quota;
 mod reap;
-mod share;
+mod room;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
@@ -23,6 +22,7 @@ pub use cache::{
     CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, cache_digest, cache_hash,
     cache_slot, given_up, group, group_of, may_be_noted,
 };
+pub use datagram::ring::FragmentRing;
 pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;
 pub use eni::{EniAddresses, EniEntry};
@@ -33,9 +33,10 @@ pub use flow::{
 pub use gateway::GatewayEntry;
 pub use link_local::{LinkLocalKey, LinkLocals};
 pub use note::Note;
-pub use quota::{HOST, Quota, endpoint_of_quota, inbound_quota};
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
-pub use share::ShareKey;
+pub use room::quota::{FlowQuotas, HOST, Quota, endpoint_of_quota, inbound_quota};
+pub use room::share::ShareKey;
+pub use room::{Room, SHARED_TABLES, SharedTable};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
@@ -70,14 +71,20 @@ pub mod map {
     /// [`super::Quota`].
     pub const QUOTA: &str = "QUOTA";
     /// [`super::ShareKey`] -> [`super::Quota`]: ports that endpoints have of the reserve of a
-    /// destination.
+    /// destination, and entries of the reserve of a table.
     pub const SHARES: &str = "SHARES";
+    /// [`super::SharedTable`] -> [`super::Room`]. User space writes it, and the programs count.
+    pub const ROOM: &str = "ROOM";
     /// [`super::PodTuple`] -> [`super::Note`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
-    /// [`super::PodTuple`] -> [`super::Note`]: flows that take the host's stack both ways.
+    /// [`super::PodTuple`] -> [`super::Note`]: flows that take the host's stack in both directions.
     pub const STACK: &str = "STACK";
     /// [`super::DatagramKey`] -> [`super::Datagram`]: fragmented datagrams.
     pub const FRAGMENTS: &str = "FRAGMENTS";
+    /// [`super::FragmentRing::sent`] or [`super::FragmentRing::received`] of an endpoint ->
+    /// [`super::FragmentRing`]: the datagrams that have a record. Every load of the programs has
+    /// its own.
+    pub const FRAGMENT_RINGS: &str = "FRAGMENT_RINGS";
     /// [`super::LinkLocalKey`] -> [`super::LinkLocals`]: link-local addresses that endpoints use.
     /// Every load of the programs has its own.
     pub const LINK_LOCALS: &str = "LINK_LOCALS";
@@ -94,7 +101,7 @@ pub mod map {
     /// has its own map.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 20] = [
+    pub const PINNED: [&str; 21] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -108,6 +115,7 @@ pub mod map {
         PORT_BLOCKS,
         QUOTA,
         SHARES,
+        ROOM,
         INBOUND,
         STACK,
         FRAGMENTS,
@@ -136,24 +144,20 @@ pub const DEFAULT_INBOUND: u32 = 65_536;
 /// default for a machine with 4 GiB or more (`nf_conntrack_init_start` in
 /// `net/netfilter/nf_conntrack_core.c`).
 pub const DEFAULT_STACK: u32 = 262_144;
-/// Translated flows that one endpoint may have by default: two thirds of the ports that one
-/// destination can be reached by. A setting.
-pub const DEFAULT_FLOWS_PER_ENDPOINT: u32 = 16_384;
 /// Capacity of `PORT_BLOCKS`: 340 destinations that use every port of the default slice. Where it
 /// is full, allocation goes on by chance alone.
 pub const MAX_PORT_BLOCKS: u32 = 16_384;
-/// Default of the most inbound flows of one endpoint: a quarter of all.
-pub const DEFAULT_INBOUND_PER_ENDPOINT: u32 = DEFAULT_INBOUND / 4;
-/// Default of the most flows of the host: half of what IPv6 has room for.
-pub const DEFAULT_FLOWS_OF_HOST: u32 = DEFAULT_FLOWS_V6 / 2;
 /// Capacity of `QUOTA`: as many endpoints as addresses, with two kinds of flows each.
 pub const MAX_QUOTA: u32 = 2 * MAX_ADDRESSES;
 /// Capacity of `SHARES`: a full table of IPv4 flows has room for the open ports of twelve destinations, and
 /// this for a thousand endpoints at each of them.
 pub const MAX_SHARES: u32 = 16_384;
-/// Capacity of `FRAGMENTS`, whose oldest entries make way. Cilium's default
+/// Capacity of `FRAGMENTS`, whose oldest entries are evicted. Cilium's default
 /// (`bpf-fragments-map-max`).
 pub const MAX_FRAGMENTS: u32 = 8_192;
-/// Capacity of `LINK_LOCALS`, whose oldest entries make way: two for each endpoint of a node with
-/// many more than EC2's largest instance types allow.
+/// Capacity of `FRAGMENT_RINGS`, whose oldest entries are evicted: both directions of 256
+/// endpoints, the most that a node is likely to have.
+pub const MAX_FRAGMENT_RINGS: u32 = 512;
+/// Capacity of `LINK_LOCALS`, whose oldest entries are evicted: two for each endpoint of a node
+/// with many more than EC2's largest instance types allow.
 pub const MAX_LINK_LOCALS: u32 = 4_096;

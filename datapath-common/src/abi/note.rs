@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::flow::{PodTuple, bpf_spin_lock};
 
 /// A note of a flow: of one that was opened from outside the exempt destinations, and whose answers
-/// are not translated (`INBOUND`), or of one that takes the host's stack both ways, because service
-/// NAT there may have translated it (`STACK`).
+/// are not translated (`INBOUND`), or of one that takes the host's stack in both directions,
+/// because service NAT there may have translated it (`STACK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Note {

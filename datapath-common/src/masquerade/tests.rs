@@ -54,16 +54,16 @@ none        -        -           -       on   portless  drop:protocol-without-po
 ";
 
 /// A question in the table's words.
-fn words(question: &Question) -> [&'static str; 6] {
-    let class = question.destination;
+fn words(input: &PolicyInput) -> [&'static str; 6] {
+    let class = input.destination;
     let has = |other| class.contains(other);
     [
-        match question.flow {
+        match input.flow {
             KnownFlow::None => "none",
             KnownFlow::Translated => "translated",
             KnownFlow::Inbound => "inbound",
         },
-        match question.metadata {
+        match input.metadata {
             _ if !has(DestinationClass::METADATA) => "-",
             MetadataPolicy::Primary | MetadataPolicy::Stack => "primary",
             MetadataPolicy::Own => "own",
@@ -79,18 +79,18 @@ fn words(question: &Question) -> [&'static str; 6] {
         .into_iter()
         .find_map(|(class, name)| has(class).then_some(name))
         .unwrap_or("-"),
-        match question.pool {
+        match input.pool {
             PoolPolicy::Masquerade => "-",
             PoolPolicy::Skip => "skip",
             PoolPolicy::Always => "always",
         },
-        if question.is_on { "on" } else { "off" },
-        match question.opening {
-            Opening::Opens => "opens",
-            Opening::Accepts => "accepts",
-            Opening::Refuses => "refuses",
-            Opening::Belongs => "belongs",
-            Opening::Portless => "portless",
+        if input.is_on { "on" } else { "off" },
+        match input.role {
+            FlowRole::New => "opens",
+            FlowRole::Accepts => "accepts",
+            FlowRole::Refuses => "refuses",
+            FlowRole::Existing => "belongs",
+            FlowRole::Portless => "portless",
         },
     ]
 }
@@ -108,7 +108,7 @@ fn answer(decision: Decision) -> String {
 }
 
 /// Every combination of the decision's inputs, the unused classes included.
-fn questions() -> Vec<Question> {
+fn questions() -> Vec<PolicyInput> {
     const CLASSES: [DestinationClass; 7] = [
         DestinationClass::BLOCK,
         DestinationClass::SERVICE,
@@ -126,17 +126,17 @@ fn questions() -> Vec<Question> {
                 .enumerate()
                 .filter(|(bit, _)| set & (1 << bit) != 0)
                 .fold(DestinationClass::NONE, |all, (_, one)| all.union(one));
-            for opening in Opening::ALL {
+            for role in FlowRole::ALL {
                 for metadata in MetadataPolicy::ALL {
                     for pool in PoolPolicy::ALL {
                         for is_on in [false, true] {
-                            questions.push(Question {
+                            questions.push(PolicyInput {
                                 flow,
                                 destination,
                                 pool,
                                 is_on,
                                 metadata,
-                                opening,
+                                role,
                             });
                         }
                     }
@@ -157,8 +157,8 @@ fn every_question_has_the_tables_answer() {
     let mut used = std::vec![0; rows.len()];
     let questions = questions();
     assert_eq!(questions.len(), 3 * 128 * 5 * 4 * 6);
-    for question in &questions {
-        let words = words(question);
+    for input in &questions {
+        let words = words(input);
         let fits = |row: &[&str]| {
             row.iter()
                 .zip(words)
@@ -169,27 +169,27 @@ fn every_question_has_the_tables_answer() {
             panic!("{words:?}: {} lines answer", fitting.len());
         };
         used[row] += 1;
-        assert_eq!(answer(decide(question)), rows[row][6], "{question:?}");
+        assert_eq!(answer(decide(input)), rows[row][6], "{input:?}");
     }
     for (row, times) in rows.iter().zip(used) {
-        assert!(times > 0, "no question has the answer {row:?}");
+        assert!(times > 0, "no input has the answer {row:?}");
     }
 }
 
 #[test]
 fn what_policy_says_is_what_is_decided_on_an_unknown_flow() {
-    for question in questions() {
-        if question.flow != KnownFlow::None {
+    for input in questions() {
+        if input.flow != KnownFlow::None {
             continue;
         }
-        let decision = decide(&question);
-        match rule(&question) {
-            Ruling::Untranslated(why) => assert_eq!(decision, Decision::Untranslated(why)),
-            Ruling::Drop(reason) => assert_eq!(decision, Decision::Drop(reason)),
-            Ruling::Translated(exit) if question.opening == Opening::Opens => {
+        let decision = decide(&input);
+        match rule(&input) {
+            PolicyOutcome::Untranslated(why) => assert_eq!(decision, Decision::Untranslated(why)),
+            PolicyOutcome::Drop(reason) => assert_eq!(decision, Decision::Drop(reason)),
+            PolicyOutcome::Translated(exit) if input.role == FlowRole::New => {
                 assert_eq!(decision, Decision::Translate(exit));
             }
-            Ruling::Translated(_) => assert!(!matches!(decision, Decision::Translate(_))),
+            PolicyOutcome::Translated(_) => assert!(!matches!(decision, Decision::Translate(_))),
         }
     }
 }

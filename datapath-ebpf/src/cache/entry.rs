@@ -1,52 +1,11 @@
-//! An entry.
+//! The behaviour of an entry.
 
 use datapath_common::abi::Addr;
 use datapath_common::checksum;
 
-use super::plain::Plain as _;
-use crate::family::{V4, V6, Version};
-use crate::redirect::NextHop;
-
-/// The outcome of the packets of one direction of a flow.
-#[repr(C)]
-pub(super) struct Entry {
-    pub(super) key: Key,
-    pub(super) stamp: Stamp,
-    /// The jiffy from which on it is not good any more.
-    pub(super) until: u64,
-    /// The protocol, and bits of [`FAMILY`].
-    pub(super) kind: u32,
-    /// Slot of the counter.
-    pub(super) counter: u16,
-    /// MTU of the device without the Ethernet header, in bytes.
-    ///
-    /// No IP packet is longer than the largest number.
-    pub(super) mtu: u16,
-    /// The device that the packet is redirected to.
-    pub(super) device: u32,
-    pub(super) exit: u8,
-    pub(super) edit: u8,
-    /// As it lies in a packet.
-    pub(super) to_port: u16,
-    /// The address to write.
-    pub(super) to: [u32; 4],
-    /// By how much that makes checksums grow.
-    pub(super) growth: u32,
-    /// By how much it does together with the TTL.
-    pub(super) header_growth: u16,
-    /// TCP flags with which a segment is not served before the flow has been updated. Without FIN,
-    /// this side has ended the connection.
-    pub(super) watched: u8,
-    /// The ENI of the flow that a translation is of.
-    pub(super) eni: u8,
-    /// Group of the last packet that competed for the slot: two flows of a slot are rarely of the
-    /// same group.
-    pub(super) candidate: u32,
-    /// The gateway, or both MACs as they lie in a frame if those are known.
-    pub(super) hop: NextHop,
-}
-
-const _: () = assert!(size_of::<Entry>() <= 128);
+use super::plain::FastHeader as _;
+use crate::packet::family::{V4, V6};
+use crate::scratch::{Entry, FAMILY, FAMILY_V4, Key, Version, edit};
 
 impl Entry {
     /// [`Self::until`] of an entry that is being made, and of one that could not be made.
@@ -123,16 +82,6 @@ impl Entry {
     }
 }
 
-/// Fields that all packets of an entry have in common.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Key {
-    /// As they lie in a packet: source and destination, of IPv4 both in the last word.
-    pub(super) addresses: [u64; 4],
-    /// The device, and source and destination port as they lie in a packet.
-    pub(super) place: u64,
-}
-
 impl Key {
     /// Value of [`Self::place`].
     #[inline(always)]
@@ -152,41 +101,4 @@ impl Key {
     pub(super) fn ports(&self) -> u32 {
         self.place as u32
     }
-}
-
-/// When the entry was made, as its changes count.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Stamp {
-    pub(super) epoch: u64,
-    pub(super) generation: u32,
-    /// The group of the flow.
-    pub(super) group: u32,
-}
-
-/// Bits of [`Entry::kind`].
-pub(super) const FAMILY: u32 = 0x300;
-/// Of IPv4.
-pub(super) const FAMILY_V4: u32 = 0x100;
-/// Of IPv6.
-pub(super) const FAMILY_V6: u32 = 0x200;
-
-/// Values of [`Entry::exit`].
-pub(super) mod exit {
-    /// Into the namespace of an endpoint.
-    pub(in crate::cache) const PEER: u8 = 1;
-    /// To a gateway whose MAC the kernel is to find.
-    pub(in crate::cache) const GATEWAY: u8 = 2;
-    /// To one whose MAC is known.
-    pub(in crate::cache) const FRAME: u8 = 3;
-}
-
-/// Values of [`Entry::edit`].
-pub(super) mod edit {
-    /// The packet is not translated.
-    pub(in crate::cache) const NONE: u8 = 0;
-    /// Its source is.
-    pub(in crate::cache) const SOURCE: u8 = 1;
-    /// Its destination is.
-    pub(in crate::cache) const DESTINATION: u8 = 2;
 }

@@ -8,49 +8,37 @@
 //! * the addresses, destinations and ENIs that user space has published: [`generation`] changes
 //!   with each write;
 //! * the state of the flow itself (a turn of its connection, its removal, a note of the host's
-//!   stack): the code that changes it calls [`epoch::advance`].
+//!   stack): the code that changes it calls [`epoch::advance`](crate::nat::tables::epoch::advance).
 //!
 //! The generation is read before anything is looked up for an entry, and the epoch before its flow
 //! is looked up. An entry that a change has overtaken is therefore never valid. A packet that
 //! resets a connection or is a fragment does not use the cache ([`seen`]). For most other packets
-//! without an entry, the entry is made first and then serves them ([`sent`], [`answered`]). For the
-//! rest, the entry is made of the outcome of the packet ([`mod@keep`]). If a segment after the
-//! opening one shows a new state of its connection, the flow is updated ([`tell`]).
+//! without an entry, the entry is made first and then serves them ([`fill_egress`],
+//! [`fill_reply`]). For the rest, the entry is made of the outcome of the packet ([`fill`]). If a
+//! segment after the opening one shows a new state of its connection, the flow is updated
+//! ([`flow_update`]).
 
-mod answered;
 mod entry;
-pub(crate) mod epoch;
-mod hit;
-mod keep;
+mod fill;
+mod fill_egress;
+mod fill_reply;
+mod flow_update;
+mod lookup;
 mod plain;
 mod seen;
-mod sent;
-mod tell;
 
 use aya_ebpf::Global;
-use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{CacheControl, DEFAULT_CACHE, cache_slot};
 
-use entry::Entry;
-
-pub(crate) use hit::{Answer, serve};
-pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, shows_no_end, stays, translates};
+pub(crate) use fill::keep;
+pub(crate) use lookup::{Answer, serve};
 
 /// Entries for each CPU: a power of two, or 0 for none.
 #[unsafe(no_mangle)]
 static CACHE_ENTRIES: Global<u32> = Global::new(DEFAULT_CACHE);
-
-/// Memory that begins with a page, so that an entry lies in two lines of the processor's caches.
-const IN_PAGES: usize = BPF_F_MMAPABLE as usize;
-
-/// The entries of all CPUs, one CPU's after another's. In a per-CPU array the kernel would first
-/// look up the address of the entry. That would be one more cache line, which the next access has
-/// to wait for.
-#[btf_map]
-static CACHE: Array<Entry, { DEFAULT_CACHE as usize }, IN_PAGES> = Array::new();
 
 #[btf_map]
 static CACHE_CONTROL: Array<CacheControl, 1> = Array::new();
@@ -75,10 +63,4 @@ fn slot_of(hash: u32) -> u32 {
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let first = cpu.wrapping_mul(entries);
     first.wrapping_add(cache_slot(hash, entries))
-}
-
-/// Entry in a slot.
-#[inline(always)]
-fn entry_in(slot: u32) -> Option<*mut Entry> {
-    CACHE.get_ptr_mut(slot)
 }

@@ -3,18 +3,17 @@
 
 use core::hint;
 
-use datapath_common::abi::{Addr, cache_digest};
+use datapath_common::abi::{Addr, cache_digest, group};
 use datapath_common::checksum;
-use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, protocol, udp};
+use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, lanes, protocol, udp};
 use datapath_common::progress::tcp;
 
-use super::entry::{FAMILY_V4, FAMILY_V6};
-use super::seen::Seen;
-use crate::family::{Family, Side, V4, V6};
-use crate::packet::{Front, IP_OFFSET, Packet};
+use crate::packet::family::{Family, V4, V6};
+use crate::packet::{IP_OFFSET, LinearHead, Packet};
+use crate::scratch::{AddrField, FAMILY_V4, FAMILY_V6, Key};
 
 /// A family with headers that the cache knows.
-pub(super) trait Plain: Family {
+pub(super) trait FastHeader: Family {
     /// Where the transport header begins in the frame.
     const TRANSPORT: usize;
 
@@ -25,7 +24,7 @@ pub(super) trait Plain: Family {
     const HOP_GROWTH: u32;
 
     /// Fields of the headers; none for a packet that does not use the cache.
-    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header>;
+    fn header(packet: &Packet, front: LinearHead, room: usize) -> Option<Header>;
 
     /// Source and destination in one word, which is equal for the other direction.
     fn digest(addresses: &[u64; 4]) -> u64;
@@ -37,15 +36,15 @@ pub(super) trait Plain: Family {
     fn ends(words: &[u64; 4]) -> (Addr, Addr);
 
     /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
-    fn forward(packet: &mut Packet, seen: &Seen, growth: u16);
+    fn forward(packet: &mut Packet, seen: &FastPacket, growth: u16);
 
     /// Replaces an address and the port beside it; no checksum.
-    fn replace(front: Front, side: Side, address: [u32; 4], port: u16);
+    fn replace(front: LinearHead, side: AddrField, address: [u32; 4], port: u16);
 }
 
 /// Fields of the headers of a packet.
 pub(super) struct Header {
-    pub(super) front: Front,
+    pub(super) front: LinearHead,
     pub(super) addresses: [u64; 4],
     pub(super) ports: u32,
     pub(super) protocol: u8,
@@ -59,6 +58,34 @@ pub(super) struct TransportHeader {
     pub(super) length: usize,
     /// 0 for UDP.
     pub(super) tcp_flags: u8,
+}
+
+/// A packet that the cache knows.
+pub(super) struct FastPacket {
+    pub(super) front: LinearHead,
+    pub(super) key: Key,
+    /// The protocol, and bits of [`FAMILY`](crate::scratch::FAMILY).
+    pub(super) kind: u64,
+    /// TTL or hop limit.
+    pub(super) ttl: u8,
+    /// 0 for UDP.
+    pub(super) tcp_flags: u8,
+    /// The largest IP packet that goes on the wire for this one, in bytes.
+    pub(super) largest: usize,
+    /// The slot of its entry.
+    pub(super) slot: u32,
+}
+
+impl FastPacket {
+    /// The group of its addresses and ports. Must be called only if needed: otherwise it would be
+    /// computed for every packet.
+    #[inline(always)]
+    pub(super) fn group(&self) -> u32 {
+        let [a, b, c, d] = self.key.addresses;
+        let [first, second] = words(a ^ b ^ c ^ d);
+        let [source_port, destination_port] = lanes(self.key.ports());
+        group(first ^ second, source_port ^ destination_port)
+    }
 }
 
 /// The ports and what else the cache needs of a transport header at an offset.
@@ -92,14 +119,14 @@ macro_rules! transport {
 pub(super) const V4_TRANSPORT: usize = IP_OFFSET + Ipv4::MIN_LENGTH;
 const V6_TRANSPORT: usize = IP_OFFSET + Ipv6::LENGTH;
 
-impl Plain for V4 {
+impl FastHeader for V4 {
     const TRANSPORT: usize = V4_TRANSPORT;
     const FAMILY: u32 = FAMILY_V4;
     /// The TTL is the higher byte of its word.
     const HOP_GROWTH: u32 = checksum::growth_of_lane(0x0100_u16.to_be(), 0);
 
     #[inline(always)]
-    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header> {
+    fn header(packet: &Packet, front: LinearHead, room: usize) -> Option<Header> {
         /// Version 4, and five words.
         const PLAIN: u8 = 0x45;
         /// All of the field but the bit that forbids fragments.
@@ -140,7 +167,7 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
-    fn forward(_packet: &mut Packet, seen: &Seen, growth: u16) {
+    fn forward(_packet: &mut Packet, seen: &FastPacket, growth: u16) {
         let front = seen.front;
         let sum = checksum::update_by_lane(front.u16::<{ IP_OFFSET + 10 }>(), growth);
         front.set_u8::<{ IP_OFFSET + 8 }>(seen.ttl.wrapping_sub(1));
@@ -148,13 +175,13 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
-    fn replace(front: Front, side: Side, [_, _, _, address]: [u32; 4], port: u16) {
+    fn replace(front: LinearHead, side: AddrField, [_, _, _, address]: [u32; 4], port: u16) {
         match side {
-            Side::Source => {
+            AddrField::Source => {
                 front.set_u32::<{ IP_OFFSET + 12 }>(address);
                 front.set_u16::<V4_TRANSPORT>(port);
             }
-            Side::Destination => {
+            AddrField::Destination => {
                 front.set_u32::<{ IP_OFFSET + 16 }>(address);
                 front.set_u16::<{ V4_TRANSPORT + 2 }>(port);
             }
@@ -162,14 +189,14 @@ impl Plain for V4 {
     }
 }
 
-impl Plain for V6 {
+impl FastHeader for V6 {
     const TRANSPORT: usize = V6_TRANSPORT;
     const FAMILY: u32 = FAMILY_V6;
     /// The hop limit is the lower byte of its word.
     const HOP_GROWTH: u32 = checksum::growth_of_lane(1_u16.to_be(), 0);
 
     #[inline(always)]
-    fn header(packet: &Packet, _front: Front, room: usize) -> Option<Header> {
+    fn header(packet: &Packet, _front: LinearHead, room: usize) -> Option<Header> {
         let front = packet.front::<{ V6_TRANSPORT + udp::LENGTH }>()?;
         let payload = usize::from(Be16::from_lane(front.u16::<{ IP_OFFSET + 4 }>()).get());
         if front.u8::<IP_OFFSET>() >> 4 != 6 || payload + Ipv6::LENGTH > room {
@@ -208,7 +235,7 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn forward(packet: &mut Packet, seen: &Seen, growth: u16) {
+    fn forward(packet: &mut Packet, seen: &FastPacket, growth: u16) {
         seen.front
             .set_u8::<{ IP_OFFSET + 7 }>(seen.ttl.wrapping_sub(1));
         // No checksum in the header makes up for it (see `Family::set_address`).
@@ -216,17 +243,17 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn replace(front: Front, side: Side, address: [u32; 4], port: u16) {
+    fn replace(front: LinearHead, side: AddrField, address: [u32; 4], port: u16) {
         let [first, second, third, fourth] = address;
         match side {
-            Side::Source => {
+            AddrField::Source => {
                 front.set_u32::<{ IP_OFFSET + 8 }>(first);
                 front.set_u32::<{ IP_OFFSET + 12 }>(second);
                 front.set_u32::<{ IP_OFFSET + 16 }>(third);
                 front.set_u32::<{ IP_OFFSET + 20 }>(fourth);
                 front.set_u16::<V6_TRANSPORT>(port);
             }
-            Side::Destination => {
+            AddrField::Destination => {
                 front.set_u32::<{ IP_OFFSET + 24 }>(first);
                 front.set_u32::<{ IP_OFFSET + 28 }>(second);
                 front.set_u32::<{ IP_OFFSET + 32 }>(third);

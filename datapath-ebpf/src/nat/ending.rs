@@ -10,9 +10,8 @@ use datapath_common::progress::Ending;
 
 use super::flow;
 use super::host_socket::{self, Ends};
-use crate::cache;
 use crate::packet::Packet;
-use crate::work::{self, Parts, work};
+use crate::scratch::{self, ScratchRef, scratch};
 
 /// The host's own namespace; `AddressEntry::namespace` has the others.
 pub(crate) const OF_HOST: u32 = u32::MAX;
@@ -24,17 +23,16 @@ mod state {
 }
 
 /// Records the end of a translated flow's connection, if the segment's sequence number is right.
-/// The flow's key is in the work. `namespace` is that of the socket.
+/// The flow's key is in the scratch space. `namespace` is that of the socket. Returns the judgement
+/// of the segment.
 #[inline(always)]
-pub(crate) fn end_answered(packet: &Packet, work: Parts, namespace: u32) {
+pub(crate) fn end_answered(packet: &Packet, namespace: u32) -> Ending {
     let ending = judge(packet.skb(), namespace);
     let _done = nat_end_answered(ending as u32);
-    if ending != Ending::Believed {
-        cache::shows_no_end(work);
-    }
+    ending
 }
 
-/// Judges the segment of the work, which ends a connection.
+/// Judges the segment in the scratch space, which ends a connection.
 #[inline(always)]
 pub(super) fn judge(skb: *mut __sk_buff, namespace: u32) -> Ending {
     Ending::from_register(nat_ending(skb, namespace))
@@ -44,31 +42,34 @@ pub(super) fn judge(skb: *mut __sk_buff, namespace: u32) -> Ending {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_end_answered(ending: u32) -> u32 {
-    if let Ok(work) = work() {
-        let (key, request) = (work::read(work.flow()), work::read(work.request()));
+    if let Ok(scratch) = scratch() {
+        let (key, request) = (
+            scratch::read(scratch.flow()),
+            scratch::read(scratch.request()),
+        );
         flow::end(key, Ending::from_register(ending), request.tcp_flags);
     }
     0
 }
 
-/// Judges the segment of the work; returns the number of an [`Ending`].
+/// Judges the segment in the scratch space; returns the number of an [`Ending`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_ending(skb: *mut __sk_buff, namespace: u32) -> u32 {
     let packet = Packet::new(TcContext::new(skb));
-    let ending = work().map_or(Ending::Doubtful, |work| of(&packet, work, namespace));
+    let ending = scratch().map_or(Ending::Doubtful, |scratch| of(&packet, scratch, namespace));
     ending as u32
 }
 
 /// Judges a segment. Without a socket, as for a virtual machine, it stays doubtful.
 #[inline(always)]
-fn of(packet: &Packet, work: Parts, namespace: u32) -> Ending {
-    let at = work::read(work.ip()).transport + Tcp::SEQUENCE;
+fn of(packet: &Packet, scratch: ScratchRef, namespace: u32) -> Ending {
+    let at = scratch::read(scratch.ip()).transport + Tcp::SEQUENCE;
     let Ok(sequence) = packet.copy::<[u8; 4]>(at) else {
         return Ending::Ignored;
     };
-    let tuple = &work::read(work.request()).tuple;
-    match socket(packet.skb(), work, tuple, namespace) {
+    let tuple = &scratch::read(scratch.request()).tuple;
+    match socket(packet.skb(), scratch, tuple, namespace) {
         Socket::Awaits(awaited) => Ending::of(u32::from_be_bytes(sequence), awaited),
         Socket::Closed => Ending::Believed,
         Socket::Unknown => Ending::Doubtful,
@@ -86,7 +87,7 @@ enum Socket {
 }
 
 #[inline(always)]
-fn socket(skb: *mut __sk_buff, work: Parts, tuple: &PodTuple, namespace: u32) -> Socket {
+fn socket(skb: *mut __sk_buff, scratch: ScratchRef, tuple: &PodTuple, namespace: u32) -> Socket {
     let ends = Ends {
         remote: tuple.remote,
         remote_port: tuple.remote_port,
@@ -98,8 +99,8 @@ fn socket(skb: *mut __sk_buff, work: Parts, tuple: &PodTuple, namespace: u32) ->
         OF_HOST => host_socket::CURRENT_NETNS,
         more => u64::from(more - 1),
     };
-    // SAFETY: this CPU's own part of the work, to which no other reference exists.
-    let wanted = unsafe { &mut *work.socket() };
+    // SAFETY: this CPU's own part of the scratch space, to which no other reference exists.
+    let wanted = unsafe { &mut *scratch.socket() };
     let size = host_socket::write(&ends, wanted);
     // SAFETY: as in `host_socket::has`. What is read of a socket is read before it is released.
     unsafe {

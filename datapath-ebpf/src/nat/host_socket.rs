@@ -5,12 +5,10 @@ use aya_ebpf::helpers::generated::{bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lo
 use datapath_common::abi::{Addr, FlowKey};
 use datapath_common::headers::{self, protocol};
 
+use crate::scratch::SocketTuple;
+
 /// `BPF_F_CURRENT_NETNS` of `include/uapi/linux/bpf.h`.
 pub(super) const CURRENT_NETNS: u64 = u64::MAX;
-
-/// `struct bpf_sock_tuple` of `include/uapi/linux/bpf.h`, as words: source and destination address,
-/// then both ports.
-pub(crate) type SocketTuple = [u32; 9];
 
 /// Both ends of what a socket receives; ports as they lie in a packet.
 pub(super) struct Ends {

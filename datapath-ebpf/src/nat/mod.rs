@@ -2,49 +2,34 @@
 //!
 //! A flow is one entry, keyed by the addresses and ports of its replies. Its insertion with
 //! `BPF_NOEXIST` is the claim of its port. Packets from the inside find it by its first candidate
-//! port (`datapath_common::ports`), or by [`moved`] if that was taken. Only [`retire`] removes
-//! flows.
+//! port (`datapath_common::ports`), or by [`flow::moved`] if that was taken. Only [`flow::retire`]
+//! removes flows.
 
-mod allocate;
-mod blocks;
-pub(crate) mod claim;
+mod attempt;
 pub(crate) mod ending;
-mod fill;
-mod flow;
-pub(crate) mod host_socket;
-pub(crate) mod inbound;
-mod lock;
-mod moved;
-mod note;
-mod noted;
-pub(crate) mod ports;
-mod quota;
+pub(crate) mod flow;
+mod host_socket;
+mod open;
+mod ports;
 mod request;
-pub(crate) mod retire;
-mod search;
-mod share;
-pub(crate) mod stack;
-pub(crate) mod stats;
-mod tables;
+pub(crate) mod tables;
+pub(crate) mod tracked;
 
 use core::num::NonZeroU32;
 
 use datapath_common::abi::{Addr, HOST, NatControl};
 
-pub(crate) use allocate::open_at_once;
 pub(crate) use flow::{answered, peek_answered, tell};
-pub(crate) use note::Side;
+pub(crate) use open::open_at_once;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
-    Request, ask, ask_for, asked_for, is_inbound, is_own_port_free, known, note_inbound,
-    note_stack, open, peek, peek_inbound, peek_stack, received, see_inbound, sent, stack_asked,
-    stack_known, stack_of_receiver, stack_quoted, take_stack,
+    ask, ask_for, asked_for, is_inbound, is_own_port_free, known, note_inbound, note_stack, open,
+    peek, peek_inbound, peek_stack, received, see_inbound, sent, stack_asked, stack_known,
+    stack_of_receiver, stack_quoted, take_stack,
 };
 
-use crate::maps;
-
-/// Number of the primary ENI.
-pub(crate) const PRIMARY: u8 = 0;
+use crate::base::maps;
+use crate::scratch::{FlowQuery, Sender};
 
 /// External form of a flow in one register, which is 0 where there is none. The compiler leaves the
 /// parts of an empty `Option` unwritten, and the verifier refuses to copy them.
@@ -102,25 +87,56 @@ impl Mapping {
     }
 }
 
+/// From which side a packet is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    FromPod,
+    ToPod,
+}
+
+impl Direction {
+    /// As one register.
+    #[inline(always)]
+    pub(crate) fn to_register(self) -> u32 {
+        u32::from(matches!(self, Self::ToPod))
+    }
+
+    /// Inverse of [`Self::to_register`].
+    #[inline(always)]
+    pub(crate) fn from_register(register: u32) -> Self {
+        if register == 0 {
+            Self::FromPod
+        } else {
+            Self::ToPod
+        }
+    }
+}
+
 /// By what a flow came that takes the host's stack: where its answers go.
 #[derive(Clone, Copy)]
-pub(crate) enum Came {
+pub(crate) enum IngressEni {
     /// By this ENI, whose mark they get.
     Eni(u8),
     /// By a device that is no ENI. The host's own routes lead back there, so they get no mark.
     Elsewhere,
 }
 
-/// Sender of a packet from the inside, and the ENIs by which its flow may leave.
-#[derive(Clone, Copy)]
-pub(crate) struct Sender {
-    /// The pod's identity, or [`HOST`]. The next pod with the address has another one, and does not
-    /// inherit this pod's flows.
-    pub(crate) endpoint: u32,
-    /// The one that policy gives to a new flow.
-    pub(crate) policy: u8,
-    /// The one that owns the source address.
-    pub(crate) owner: u8,
+impl FlowQuery {
+    /// Sender of the packet.
+    #[inline(always)]
+    fn sender(&self) -> Sender {
+        Sender {
+            endpoint: self.endpoint,
+            policy: self.eni,
+            owner: self.owner,
+        }
+    }
+
+    /// The mapping with this port, as it lies in a packet.
+    #[inline(always)]
+    fn at(&self, port: u16) -> Mapping {
+        Mapping::new(self.eni, port)
+    }
 }
 
 /// Where the answers of a flow go.

@@ -5,56 +5,19 @@ use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, AddressEntry, PodTuple};
 use datapath_common::outcome::DropReason;
 
-use super::allocate::{First, first, settle};
-use super::search::search;
-use super::{Came, Mapping, Sender, Side, ending, flow, inbound, stack};
-use crate::family::Ip;
+use super::open::search::search;
+use super::open::{First, first, settle};
+use super::tracked::{inbound, stack};
+use super::{Direction, IngressEni, Mapping, ending, flow};
+use crate::base::code::{from_number, reason, to_number};
 use crate::packet::Packet;
-use crate::transport::Ports;
-use crate::work::{self, Parts, reason, work};
-
-/// A flow to find or to open.
-#[repr(C)]
-pub(crate) struct Request {
-    pub(super) tuple: PodTuple,
-    /// The translation address of the ENI.
-    pub(super) snat: Addr,
-    /// Identity of the endpoint whose quota the flow counts against.
-    pub(super) endpoint: u32,
-    /// Number of the ENI that policy gives.
-    pub(super) eni: u8,
-    /// Number of the ENI that owns the source.
-    pub(super) owner: u8,
-    pub(super) tcp_flags: u8,
-    /// Not 0 for a flow whose packets get no mark in the stack.
-    pub(super) unmarked: u8,
-    /// Not 0 where another flow has been found at the first candidate port.
-    pub(super) taken: u8,
-}
-
-impl Request {
-    /// Sender of the packet.
-    #[inline(always)]
-    pub(super) fn sender(&self) -> Sender {
-        Sender {
-            endpoint: self.endpoint,
-            policy: self.eni,
-            owner: self.owner,
-        }
-    }
-
-    /// The mapping with this port, as it lies in a packet.
-    #[inline(always)]
-    pub(super) fn at(&self, port: u16) -> Mapping {
-        Mapping::new(self.eni, port)
-    }
-}
+use crate::scratch::{self, Ip, Ports, ScratchRef, Sender, scratch};
 
 /// Writes of which flow the next questions are, and of whom.
 #[inline(always)]
-pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
-    // SAFETY: this CPU's own part of the work; no other reference to it exists by now.
-    let request = unsafe { &mut *work.request() };
+pub(crate) fn ask(scratch: ScratchRef, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
+    // SAFETY: this CPU's own part of the scratch space; no other reference to it exists by now.
+    let request = unsafe { &mut *scratch.request() };
     request.tuple = tuple;
     request.endpoint = sender.endpoint;
     request.eni = sender.policy;
@@ -78,9 +41,13 @@ pub(crate) fn peek() -> Option<Mapping> {
 
 /// Opens the requested, unknown flow at the ENI of the policy, with its translation address.
 #[inline(always)]
-pub(crate) fn open(work: Parts, packet: &Packet, snat: Addr) -> Result<Mapping, DropReason> {
+pub(crate) fn open(
+    scratch: ScratchRef,
+    packet: &Packet,
+    snat: Addr,
+) -> Result<Mapping, DropReason> {
     // SAFETY: as in `ask`.
-    unsafe { (*work.request()).snat = snat };
+    unsafe { (*scratch.request()).snat = snat };
     let mut answer = nat_first(packet.skb());
     if answer == SEARCH {
         answer = nat_settle(nat_search(packet.skb()));
@@ -103,7 +70,7 @@ pub(crate) fn peek_inbound() -> bool {
 /// Notes an inbound flow of an endpoint, or keeps the one alive that there is.
 #[inline(always)]
 pub(crate) fn note_inbound() -> Result<(), DropReason> {
-    work::from_number(nat_inbound())
+    from_number(nat_inbound())
 }
 
 /// Notes what a segment from the outside shows of an endpoint's inbound flow, if it is one of its.
@@ -115,28 +82,32 @@ pub(crate) fn see_inbound(packet: &Packet, endpoint: &AddressEntry) {
 /// The ENI whose mark the packets of an endpoint's flow through the host's stack get; `None` for a
 /// flow without such a flow mark. Keeps the mark alive.
 #[inline(always)]
-pub(crate) fn stack_known(side: Side) -> Option<Came> {
+pub(crate) fn stack_known(side: Direction) -> Option<IngressEni> {
     eni_from_register(stack_found(side.to_register()))
 }
 
 /// The ENI of the note of an endpoint's flow that takes the host's stack, as [`stack_known`]; does
 /// not refresh the note.
 #[inline(always)]
-pub(crate) fn peek_stack() -> Option<Came> {
+pub(crate) fn peek_stack() -> Option<IngressEni> {
     eni_from_register(stack_peeked())
 }
 
 /// Adds the mark of an endpoint's flow through the host's stack, with the ENI whose mark the pod's
 /// packets get.
 #[inline(always)]
-pub(crate) fn note_stack(work: Parts, side: Side, came: Came) -> Result<(), DropReason> {
+pub(crate) fn note_stack(
+    scratch: ScratchRef,
+    side: Direction,
+    ingress: IngressEni,
+) -> Result<(), DropReason> {
     // SAFETY: as in `ask`.
-    let request = unsafe { &mut *work.request() };
-    match came {
-        Came::Eni(eni) => request.eni = eni,
-        Came::Elsewhere => request.unmarked = 1,
+    let request = unsafe { &mut *scratch.request() };
+    match ingress {
+        IngressEni::Eni(eni) => request.eni = eni,
+        IngressEni::Elsewhere => request.unmarked = 1,
     }
-    work::from_number(stack_noted(side.to_register()))
+    from_number(stack_noted(side.to_register()))
 }
 
 /// Sends the replies of a translated flow through the stack, which has carried a packet of the
@@ -154,9 +125,9 @@ pub(crate) fn is_own_port_free() -> bool {
 
 /// Writes of whom the next question is.
 #[inline(always)]
-pub(crate) fn ask_for(work: Parts, sender: Sender) {
+pub(crate) fn ask_for(scratch: ScratchRef, sender: Sender) {
     // SAFETY: as in `ask`.
-    let request = unsafe { &mut *work.request() };
+    let request = unsafe { &mut *scratch.request() };
     request.endpoint = sender.endpoint;
     request.eni = sender.policy;
     request.owner = sender.owner;
@@ -164,52 +135,54 @@ pub(crate) fn ask_for(work: Parts, sender: Sender) {
 
 /// Sender that [`ask_for`] has written.
 #[inline(always)]
-pub(crate) fn asked_for(work: Parts) -> Sender {
-    work::read(work.request()).sender()
+pub(crate) fn asked_for(scratch: ScratchRef) -> Sender {
+    scratch::read(scratch.request()).sender()
 }
 
 /// [`stack_known`] for the packet with this header, of the sender that was written.
 #[inline(always)]
-pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<Came> {
-    let request = work().ok()?.request();
+pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Direction) -> Option<IngressEni> {
+    let request = scratch().ok()?.request();
     // SAFETY: as in `ask`.
     let request = unsafe { &mut *request };
     request.tuple = match side {
-        Side::Pod => sent(ip, ports),
-        Side::Outside => received(ip, ports),
+        Direction::FromPod => sent(ip, ports),
+        Direction::ToPod => received(ip, ports),
     };
     request.tcp_flags = ports.tcp_flags;
     stack::known(request, side)
 }
 
-/// The flow of a packet as its sender sees it. The header lies in the work, as the flow will.
+/// The flow of a packet as its sender sees it. The header lies in the scratch space,
+/// as the flow will.
 #[inline(always)]
 pub(crate) fn sent(ip: &Ip, ports: &Ports) -> PodTuple {
     PodTuple::new(
         ports.protocol,
-        work::copied(&ip.source),
+        scratch::copied(&ip.source),
         ports.source,
-        work::copied(&ip.destination),
+        scratch::copied(&ip.destination),
         ports.destination,
     )
 }
 
-/// The flow of a packet as its receiver sees it. The header lies in the work, as the flow will.
+/// The flow of a packet as its receiver sees it. The header lies in the scratch space,
+/// as the flow will.
 #[inline(always)]
 pub(crate) fn received(ip: &Ip, ports: &Ports) -> PodTuple {
     PodTuple::new(
         ports.protocol,
-        work::copied(&ip.destination),
+        scratch::copied(&ip.destination),
         ports.destination,
-        work::copied(&ip.source),
+        scratch::copied(&ip.source),
         ports.source,
     )
 }
 
 /// [`peek_stack`] for the flow that an ICMP error quotes, of the written sender. An error to a pod
-/// quotes a packet of the pod, and the other way round. A pod cannot affect another pod's flows.
+/// quotes a packet of the pod, and vice versa. A pod cannot affect another pod's flows.
 #[inline(always)]
-pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
+pub(crate) fn stack_quoted(side: Direction) -> Option<IngressEni> {
     eni_from_register(stack_of_quoted(side.to_register()))
 }
 
@@ -217,11 +190,11 @@ pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
 /// ports through the stack.
 #[inline(always)]
 pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
-    let Ok(work) = work() else {
+    let Ok(scratch) = scratch() else {
         return false;
     };
     // SAFETY: as in `ask`.
-    let request = unsafe { &mut *work.request() };
+    let request = unsafe { &mut *scratch.request() };
     request.tuple = received(ip, ports);
     request.endpoint = endpoint;
     stack::peek(request).is_some()
@@ -233,9 +206,9 @@ pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_found(side: u32) -> u32 {
-    eni_to_register(work().ok().and_then(|work| {
-        let request = work::read(work.request());
-        stack::known(request, Side::from_register(side))
+    eni_to_register(scratch().ok().and_then(|scratch| {
+        let request = scratch::read(scratch.request());
+        stack::known(request, Direction::from_register(side))
     }))
 }
 
@@ -244,9 +217,9 @@ extern "C" fn stack_found(side: u32) -> u32 {
 #[inline(never)]
 extern "C" fn stack_peeked() -> u32 {
     eni_to_register(
-        work()
+        scratch()
             .ok()
-            .and_then(|work| stack::peek(work::read(work.request()))),
+            .and_then(|scratch| stack::peek(scratch::read(scratch.request()))),
     )
 }
 
@@ -254,14 +227,14 @@ extern "C" fn stack_peeked() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_of_quoted(side: u32) -> u32 {
-    eni_to_register(work().ok().and_then(|work| {
-        let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
-        let (tuple, is_own) = match Side::from_register(side) {
-            Side::Pod => (inner.answered(), inner.destination == ip.source),
-            Side::Outside => (inner.sent(), inner.source == ip.destination),
+    eni_to_register(scratch().ok().and_then(|scratch| {
+        let (ip, inner) = (scratch::read(scratch.ip()), scratch::read(scratch.inner()));
+        let (tuple, is_own) = match Direction::from_register(side) {
+            Direction::FromPod => (inner.answered(), inner.destination == ip.source),
+            Direction::ToPod => (inner.sent(), inner.source == ip.destination),
         };
         // SAFETY: as in `ask`.
-        let request = unsafe { &mut *work.request() };
+        let request = unsafe { &mut *scratch.request() };
         request.tuple = tuple;
         if is_own { stack::peek(request) } else { None }
     }))
@@ -271,9 +244,9 @@ extern "C" fn stack_of_quoted(side: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_noted(side: u32) -> u32 {
-    work::to_number(work().and_then(|work| {
-        let request = work::read(work.request());
-        stack::note(request, Side::from_register(side))
+    to_number(scratch().and_then(|scratch| {
+        let request = scratch::read(scratch.request());
+        stack::note(request, Direction::from_register(side))
     }))
 }
 
@@ -281,20 +254,22 @@ extern "C" fn stack_noted(side: u32) -> u32 {
 const UNMARKED: u32 = 0x200;
 
 #[inline(always)]
-fn eni_to_register(found: Option<Came>) -> u32 {
+fn eni_to_register(found: Option<IngressEni>) -> u32 {
     match found {
         None => 0,
-        Some(Came::Eni(eni)) => u32::from(eni) + 1,
-        Some(Came::Elsewhere) => UNMARKED,
+        Some(IngressEni::Eni(eni)) => u32::from(eni) + 1,
+        Some(IngressEni::Elsewhere) => UNMARKED,
     }
 }
 
 #[inline(always)]
-fn eni_from_register(register: u32) -> Option<Came> {
+fn eni_from_register(register: u32) -> Option<IngressEni> {
     match register {
         0 => None,
-        UNMARKED => Some(Came::Elsewhere),
-        number => u8::try_from(number.wrapping_sub(1)).ok().map(Came::Eni),
+        UNMARKED => Some(IngressEni::Elsewhere),
+        number => u8::try_from(number.wrapping_sub(1))
+            .ok()
+            .map(IngressEni::Eni),
     }
 }
 
@@ -302,9 +277,9 @@ fn eni_from_register(register: u32) -> Option<Came> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_known() -> u32 {
-    let found = work().ok().and_then(|work| {
+    let found = scratch().ok().and_then(|scratch| {
         // SAFETY: as in `ask`.
-        let request = unsafe { &mut *work.request() };
+        let request = unsafe { &mut *scratch.request() };
         flow::known(request).or_else(|| flow::known_elsewhere(request))
     });
     Mapping::to_register(found)
@@ -314,8 +289,8 @@ extern "C" fn nat_known() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_is_inbound() -> u32 {
-    let is_it = work().is_ok_and(|work| {
-        let request = work::read(work.request());
+    let is_it = scratch().is_ok_and(|scratch| {
+        let request = scratch::read(scratch.request());
         inbound::known(&request.tuple, request.endpoint, request.tcp_flags)
     });
     is_it.into()
@@ -325,8 +300,8 @@ extern "C" fn nat_is_inbound() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_peek_inbound() -> u32 {
-    let is_it = work().is_ok_and(|work| {
-        let request = work::read(work.request());
+    let is_it = scratch().is_ok_and(|scratch| {
+        let request = scratch::read(scratch.request());
         inbound::peek(&request.tuple, request.endpoint)
     });
     is_it.into()
@@ -336,9 +311,9 @@ extern "C" fn nat_peek_inbound() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_peek() -> u32 {
-    let found = work()
+    let found = scratch()
         .ok()
-        .and_then(|work| flow::peek_anywhere(work::read(work.request())));
+        .and_then(|scratch| flow::peek_anywhere(scratch::read(scratch.request())));
     Mapping::to_register(found)
 }
 
@@ -346,8 +321,8 @@ extern "C" fn nat_peek() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_inbound() -> u32 {
-    work::to_number(work().and_then(|work| {
-        let request = work::read(work.request());
+    to_number(scratch().and_then(|scratch| {
+        let request = scratch::read(scratch.request());
         inbound::note(&request.tuple, request.endpoint, request.tcp_flags)
     }))
 }
@@ -356,8 +331,8 @@ extern "C" fn nat_inbound() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_inbound_seen(skb: *mut __sk_buff, namespace: u32) -> u32 {
-    if let Ok(work) = work() {
-        let request = work::read(work.request());
+    if let Ok(scratch) = scratch() {
+        let request = scratch::read(scratch.request());
         let ending = || ending::judge(skb, namespace);
         inbound::seen(&request.tuple, request.endpoint, request.tcp_flags, ending);
     }
@@ -368,10 +343,10 @@ extern "C" fn nat_inbound_seen(skb: *mut __sk_buff, namespace: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_take_stack(mapping: u32) -> u32 {
-    if let Ok(work) = work()
+    if let Ok(scratch) = scratch()
         && let Some(mapping) = Mapping::from_register(mapping)
     {
-        flow::take_stack(work::read(work.request()), mapping);
+        flow::take_stack(scratch::read(scratch.request()), mapping);
     }
     0
 }
@@ -383,7 +358,8 @@ const SEARCH: u32 = u32::MAX;
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_own_port_free() -> u32 {
-    let is_free = work().is_ok_and(|work| flow::is_own_port_free(work::read(work.request())));
+    let is_free =
+        scratch().is_ok_and(|scratch| flow::is_own_port_free(scratch::read(scratch.request())));
     u32::from(is_free)
 }
 
@@ -391,7 +367,7 @@ extern "C" fn nat_own_port_free() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_first(skb: *mut __sk_buff) -> u32 {
-    match work().and_then(|work| first(skb, work::read(work.request()))) {
+    match scratch().and_then(|scratch| first(skb, scratch::read(scratch.request()))) {
         Ok(First::Open(mapping)) => Mapping::to_register(Some(mapping)),
         Ok(First::Taken) => SEARCH,
         Err(reason) => reason as u32,
@@ -409,7 +385,9 @@ extern "C" fn nat_search(skb: *mut __sk_buff) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_settle(result: u32) -> u32 {
-    match work().and_then(|work| settle(work::read(work.request()), result.cast_signed())) {
+    match scratch()
+        .and_then(|scratch| settle(scratch::read(scratch.request()), result.cast_signed()))
+    {
         Ok(mapping) => Mapping::to_register(Some(mapping)),
         Err(reason) => reason as u32,
     }

@@ -1,0 +1,117 @@
+//! Room of the tables that endpoints share: index and value of `ROOM`.
+
+pub(super) mod quota;
+pub(super) mod share;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::bpf_spin_lock;
+
+/// A table that endpoints share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum SharedTable {
+    /// Translated IPv4 flows.
+    FlowsV4 = 0,
+    /// Translated IPv6 flows.
+    FlowsV6 = 1,
+    /// Flows from the outside.
+    Inbound = 2,
+    /// Flows of the host's stack.
+    Stack = 3,
+}
+
+impl SharedTable {
+    /// Every table.
+    pub const ALL: [Self; 4] = [Self::FlowsV4, Self::FlowsV6, Self::Inbound, Self::Stack];
+
+    /// The table of a family's translated flows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flows(is_v4: bool) -> Self {
+        if is_v4 { Self::FlowsV4 } else { Self::FlowsV6 }
+    }
+}
+
+/// Number of entries of `ROOM`.
+pub const SHARED_TABLES: u32 = 4;
+
+/// Value of `ROOM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Room {
+    /// Guards the number of entries.
+    pub lock: bpf_spin_lock,
+    /// Entries of the table, counted while it is crowded.
+    pub used: u32,
+    /// Entries from which on an endpoint gets no more than its share; 0 while the table is not
+    /// crowded.
+    pub open: u32,
+    /// Entries that each endpoint may add from there on.
+    pub share: u32,
+}
+
+impl Room {
+    /// Part of a table that is kept for shares: the last eighth.
+    const RESERVE: u32 = 8;
+    /// Endpoints whose shares together are the reserve: the most that a node is likely to have.
+    const ENDPOINTS: u32 = 256;
+    /// The least share: a resolver's questions, or the connections of a small client.
+    const LEAST: u32 = 8;
+
+    /// A table that is not crowded.
+    pub const PLENTY: Self = Self {
+        lock: bpf_spin_lock::FREE,
+        used: 0,
+        open: 0,
+        share: 0,
+    };
+
+    /// The room of a table with so many entries. It is crowded from half of its capacity on.
+    #[must_use]
+    pub const fn of(used: u64, capacity: u32) -> Self {
+        if used <= capacity as u64 / 2 {
+            return Self::PLENTY;
+        }
+        let reserve = capacity / Self::RESERVE;
+        let share = reserve / Self::ENDPOINTS;
+        Self {
+            lock: bpf_spin_lock::FREE,
+            used: if used > capacity as u64 {
+                capacity
+            } else {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "it is not above the capacity"
+                )]
+                {
+                    used as u32
+                }
+            },
+            open: capacity - reserve,
+            share: if share < Self::LEAST {
+                Self::LEAST
+            } else {
+                share
+            },
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Room>() == 16);
+const _: () = assert!(SharedTable::ALL.len() == SHARED_TABLES as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_eighth_is_for_shares_once_half_of_a_table_is_used() {
+        assert_eq!(Room::of(32_768, 65_536), Room::PLENTY);
+        let room = Room::of(32_769, 65_536);
+        assert_eq!((room.used, room.open, room.share), (32_769, 57_344, 32));
+        assert_eq!(Room::of(70_000, 65_536).used, 65_536);
+        assert_eq!(Room::of(600, 1024).share, 8);
+        assert_eq!(Room::of(1, 0).open, 0, "a table without room");
+    }
+}
