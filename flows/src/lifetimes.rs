@@ -28,7 +28,7 @@ pub struct Lifetimes {
     pub icmp: Duration,
     /// SCTP.
     pub sctp: Duration,
-    /// Closed TCP, where room is short: its last segments may be on their way.
+    /// Closed TCP, where room is short: its last segments may be in flight.
     pub closed_under_pressure: Duration,
 }
 

@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, bail};
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
-    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote,
+    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote, Room, SharedTable,
 };
 use datapath_common::counter::NatStat;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 use ipam::Family;
 
-use super::refusals::Refused;
-use super::resting::Mark;
-use super::stale::Removed;
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
+use crate::sweep::resting::Mark;
+use crate::sweep::stale::Removed;
+use crate::view::refusals::Refused;
 
 /// Contents of the maps.
 #[derive(Default)]
@@ -44,6 +44,8 @@ pub struct Maps {
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
     /// Counts of flows by endpoint.
     pub quotas: BTreeMap<u32, u32>,
+    /// Published rooms of tables.
+    pub(super) rooms: BTreeMap<SharedTable, Room>,
     /// Addresses of endpoints and ENIs.
     pub addresses: BTreeMap<Addr, AddressEntry>,
     pub(super) counters: NatCounters,
@@ -315,6 +317,11 @@ impl Tables for Model {
 
     fn remove_quota(&self, endpoint: u32) -> Result<()> {
         self.working()?.quotas.remove(&endpoint);
+        Ok(())
+    }
+
+    fn set_room(&self, table: SharedTable, room: &Room) -> Result<()> {
+        self.working()?.rooms.insert(table, *room);
         Ok(())
     }
 

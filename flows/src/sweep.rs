@@ -14,21 +14,22 @@ use datapath_common::abi::{
 };
 use ipam::Family;
 
-use super::blocks::Blocks;
-use super::census::Census;
-use super::crowd::{Crowd, Crowded};
-use super::judge::{Judge, Short};
+use self::blocks::Blocks;
+use self::expiry::{Expiry, Short};
+use self::moved::Moves;
+use self::pods::Pods;
+use self::resting::Resting;
+use super::census::{Census, Used};
 use super::lifetimes::{Lifetimes, flow_phase, note_phase};
-use super::moved::Moves;
-use super::pace::{HALF, PRESSED};
-use super::pods::Pods;
-use super::pressed::Pressed;
-use super::quota::{Limits, Quotas, Said};
-use super::report::Top;
-use super::resting::Resting;
-use super::shortages::Shortages;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
+use crate::room::crowd::{Crowd, Crowded};
+use crate::room::pressed::Pressed;
+use crate::room::quota::{Limits, QuotaTable, Quotas};
+use crate::room::rooms::Rooms;
+use crate::room::shortages::Shortages;
+use crate::thread::pace::{HALF, PRESSED};
+use crate::thread::report::Top;
 
 /// Current policy, for flows that were opened under an earlier one.
 pub trait FlowPolicy: Send + Sync {
@@ -49,7 +50,7 @@ pub trait FlowPolicy: Send + Sync {
 
 /// State of the node that a sweep needs.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct SweepInput {
     /// The addresses of the endpoints that are to exist; unknown before the first pass.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Policy, if flows are to be compared with it.
@@ -58,7 +59,7 @@ pub struct Surroundings {
     pub resting: Resting,
 }
 
-impl Surroundings {
+impl SweepInput {
     /// The identities of the endpoints that can send; unknown before the first pass. One that the
     /// datapath does not know cannot.
     ///
@@ -102,8 +103,9 @@ pub struct Sweep {
     pub top: Option<Top>,
     /// True if closed connections of any endpoint were removed at once.
     pub is_pressed: bool,
-    /// True if the next sweep removes something, provided that it finds it unchanged.
-    pub is_doubtful: bool,
+    /// True if the next sweep is to come soon: a destination is short of ports, or the sweep will
+    /// remove something, provided that it finds it unchanged.
+    pub is_urgent: bool,
     /// Addresses of endpoints that are gone but still had entries.
     pub lost: BTreeSet<IpAddr>,
     /// The ENIs that flows and notes name.
@@ -122,12 +124,12 @@ impl Sweep {
     /// Counts a flow that the current policy would not open, or not by this ENI.
     fn count_by_policy<T: Tables>(
         &mut self,
-        around: &Surroundings,
+        input: &SweepInput,
         pods: &mut Pods<'_, T>,
         key: &FlowKey,
         flow: &Flow,
     ) {
-        let Some(policy) = &around.policy else {
+        let Some(policy) = &input.policy else {
             return;
         };
         let (pod, remote) = (flow.pod.into(), key.remote.into());
@@ -161,6 +163,7 @@ pub struct Sweeper<T> {
     moves: Moves,
     /// Destinations that were short of ports at the last sweep.
     crowded: Crowded,
+    rooms: Rooms,
 }
 
 impl<T: Tables> Sweeper<T> {
@@ -180,15 +183,16 @@ impl<T: Tables> Sweeper<T> {
             quotas: Quotas::default(),
             moves: Moves::default(),
             crowded: Crowded::default(),
+            rooms: Rooms::default(),
         }
     }
 
-    /// A judge of this moment.
+    /// The expiry as of this moment.
     ///
     /// # Errors
     /// When the time cannot be read.
-    pub fn judge(&self) -> Result<Judge<'_>> {
-        Ok(Judge {
+    pub fn expiry(&self) -> Result<Expiry<'_>> {
+        Ok(Expiry {
             lifetimes: &self.lifetimes,
             stack: &self.stack,
             now: self.tables.now()?,
@@ -197,46 +201,54 @@ impl<T: Tables> Sweeper<T> {
         })
     }
 
+    /// Lets the programs know which tables are crowded, with so many entries in use.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn publish_rooms(&mut self, used: &Used) -> Result<()> {
+        self.rooms.publish(&self.tables, used)
+    }
+
     /// Sweeps once.
     ///
     /// # Errors
     /// When the kernel refuses something; what was done stays done.
-    pub fn sweep(&mut self, around: &Surroundings, pressed: impl Into<Pressed>) -> Result<Sweep> {
+    pub fn sweep(&mut self, input: &SweepInput, pressed: impl Into<Pressed>) -> Result<Sweep> {
         let start = Instant::now();
         let tables = pressed.into();
         let mut sweep = Sweep {
-            endpoints: around.endpoints.clone(),
+            endpoints: input.endpoints.clone(),
             ..Sweep::default()
         };
         self.stack = self.tracker.lifetimes();
         let mut blocks = Blocks::read(&self.tables)?;
-        let said = Said::read(&self.tables)?;
+        let written = QuotaTable::read(&self.tables)?;
         let short = Shortages {
             tables,
-            quotas: said.above(&self.limits, PRESSED),
-            halves: said.above(&self.limits, HALF),
+            quotas: written.above(&self.limits, PRESSED),
+            halves: written.above(&self.limits, HALF),
             crowded: mem::take(&mut self.crowded),
         };
         sweep.is_pressed = tables.is_any() || !short.quotas.is_empty();
         let mut crowd = Crowd::default();
-        let mut there = HashMap::new();
+        let mut counts = HashMap::new();
         let mut flows = Vec::new();
         for family in Family::ALL {
             let mut seen = Seen {
                 sweep: &mut sweep,
                 blocks: &mut blocks,
                 crowd: &mut crowd,
-                there: &mut there,
+                counts: &mut counts,
             };
-            flows.push(self.flows(family, around, &short, &mut seen)?);
+            flows.push(self.flows(family, input, &short, &mut seen)?);
         }
         let mut notes = Vec::new();
         for kind in [NoteKind::Inbound, NoteKind::Stack] {
-            let ends = self.notes(kind, around, &short, (&mut sweep, &mut there))?;
+            let ends = self.notes(kind, input, &short, (&mut sweep, &mut counts))?;
             notes.push((kind, ends));
         }
         self.crowded = crowd.crowded(self.limits.ports);
-        sweep.corrected = self.quotas.settle(&self.tables, &said, &there)?;
+        sweep.corrected = self.quotas.settle(&self.tables, &written, &counts)?;
         for ends in flows {
             let ends = self.ask(ends, &mut sweep);
             sweep.reaped += self.tables.reap_flows(&ends.over)?;
@@ -247,15 +259,17 @@ impl<T: Tables> Sweeper<T> {
             sweep.reaped += self.tables.reap_notes(kind, &ends.over)?;
             sweep.gone += self.tables.reap_notes(kind, &ends.gone)?;
         }
-        sweep.ask_marks(&around.resting, self.tracker.as_mut());
+        sweep.ask_marks(&input.resting, self.tracker.as_mut());
         blocks.clean(&self.tables)?;
-        let said = Said::read(&self.tables)?;
-        sweep.fullest = said.fullest(&self.limits);
-        sweep.top = said.top();
-        sweep.is_doubtful = self.quotas.clean(&self.tables, &said, around)?;
+        let written = QuotaTable::read(&self.tables)?;
+        sweep.fullest = written.fullest(&self.limits);
+        sweep.top = written.top();
+        sweep.is_urgent = self.crowded.is_any();
+        sweep.is_urgent |= self.quotas.clean(&self.tables, &written, input)?;
         for family in Family::ALL {
-            sweep.is_doubtful |= self.moves.clean(&self.tables, family)?;
+            sweep.is_urgent |= self.moves.clean(&self.tables, family)?;
         }
+        self.publish_rooms(&Used::of(&sweep.census))?;
         sweep.took = start.elapsed();
         Ok(sweep)
     }
@@ -264,7 +278,7 @@ impl<T: Tables> Sweeper<T> {
     fn flows(
         &self,
         family: Family,
-        around: &Surroundings,
+        input: &SweepInput,
         short: &Shortages,
         seen: &mut Seen<'_>,
     ) -> Result<Ends<ReapFlow>> {
@@ -272,36 +286,36 @@ impl<T: Tables> Sweeper<T> {
             sweep,
             blocks,
             crowd,
-            there,
+            counts,
         } = seen;
-        let judge = self.judge()?;
-        let mut pods = Pods::new(&self.tables, around);
+        let expiry = self.expiry()?;
+        let mut pods = Pods::new(&self.tables, input);
         let mut ends = Ends::default();
         self.tables.flows(family, &mut |key, flow| {
-            *there.entry(flow.endpoint).or_default() += 1;
+            *counts.entry(flow.endpoint).or_default() += 1;
             sweep.enis.insert(EniNumber(key.eni));
             let is_lost = pods.has_lost(flow.pod, flow.endpoint);
             if is_lost {
                 sweep.lost.insert(flow.pod.into());
             } else {
                 // A packet may come yet for one that is over.
-                sweep.count_by_policy(around, &mut pods, key, flow);
+                sweep.count_by_policy(input, &mut pods, key, flow);
             }
-            let judge = Judge {
+            let expiry = Expiry {
                 short: short.of_flow(family, key, flow),
-                ..judge
+                ..expiry
             };
-            if judge.is_over(key, flow) {
+            if expiry.is_over(key, flow) {
                 let item = ReapFlow {
                     key: *key,
                     last_seen: flow.last_seen,
                 };
-                let Some(tuple) = judge.asked_of_flow(key, flow) else {
+                let Some(tuple) = expiry.asked_of_flow(key, flow) else {
                     ends.over.push(item);
                     return;
                 };
                 // It stays in the census until conntrack has been read.
-                ends.asked.push((tuple, item));
+                ends.idle.push((tuple, item));
             }
             if is_lost {
                 let (key, last_seen) = (*key, ReapFlow::ALWAYS);
@@ -318,21 +332,21 @@ impl<T: Tables> Sweeper<T> {
         Ok(ends)
     }
 
-    /// Scans the notes of a kind, in the same way.
+    /// Scans the notes of a kind.
     fn notes(
         &self,
         kind: NoteKind,
-        around: &Surroundings,
+        input: &SweepInput,
         short: &Shortages,
-        (sweep, there): (&mut Sweep, &mut HashMap<u32, u32>),
+        (sweep, counts): (&mut Sweep, &mut HashMap<u32, u32>),
     ) -> Result<Ends<ReapNote>> {
-        let judge = self.judge()?;
-        let mut pods = Pods::new(&self.tables, around);
+        let expiry = self.expiry()?;
+        let mut pods = Pods::new(&self.tables, input);
         let mut ends = Ends::default();
         self.tables.notes(kind, &mut |tuple, note| {
             sweep.enis.insert(EniNumber(note.eni));
             if kind == NoteKind::Inbound {
-                *there.entry(inbound_quota(note.endpoint)).or_default() += 1;
+                *counts.entry(inbound_quota(note.endpoint)).or_default() += 1;
             }
             let (key, last_seen) = (*tuple, note.last_seen);
             let item = || ReapNote { key, last_seen };
@@ -340,16 +354,16 @@ impl<T: Tables> Sweeper<T> {
             if is_lost {
                 sweep.lost.insert(tuple.pod.into());
             }
-            let judge = Judge {
+            let expiry = Expiry {
                 short: short.of_note(kind, note),
-                ..judge
+                ..expiry
             };
-            if judge.is_note_over(kind, tuple, note) {
-                if kind == NoteKind::Inbound || !judge.is_to_be_asked(tuple, note) {
+            if expiry.is_note_over(kind, tuple, note) {
+                if kind == NoteKind::Inbound || !expiry.is_to_be_asked(tuple, note) {
                     ends.over.push(item());
                     return;
                 }
-                ends.asked.push((key, item()));
+                ends.idle.push((key, item()));
             }
             if is_lost {
                 // The next pod with the address may take it over before it goes.
@@ -367,7 +381,7 @@ impl<T: Tables> Sweeper<T> {
     /// Adds the flows that are not in conntrack any more to those that are over. Flows stay where
     /// conntrack cannot be read.
     fn ask<I>(&mut self, mut ends: Ends<I>, sweep: &mut Sweep) -> Ends<I> {
-        for (tuple, item) in ends.asked.drain(..) {
+        for (tuple, item) in ends.idle.drain(..) {
             match self.tracker.has(&tuple) {
                 Ok(true) => {}
                 Ok(false) => ends.over.push(item),
@@ -385,7 +399,7 @@ struct Seen<'a> {
     sweep: &'a mut Sweep,
     blocks: &'a mut Blocks,
     crowd: &'a mut Crowd,
-    there: &'a mut HashMap<u32, u32>,
+    counts: &'a mut HashMap<u32, u32>,
 }
 
 /// Entries to remove.
@@ -395,7 +409,7 @@ struct Ends<I> {
     /// Of endpoints that are gone.
     gone: Vec<I>,
     /// Idle for too long, unless conntrack has an entry.
-    asked: Vec<(PodTuple, I)>,
+    idle: Vec<(PodTuple, I)>,
 }
 
 impl<I> Default for Ends<I> {
@@ -403,10 +417,16 @@ impl<I> Default for Ends<I> {
         Self {
             over: Vec::new(),
             gone: Vec::new(),
-            asked: Vec::new(),
+            idle: Vec::new(),
         }
     }
 }
 
+pub(super) mod blocks;
+pub(super) mod expiry;
+pub(super) mod moved;
+pub(super) mod pods;
+pub(super) mod resting;
+pub(super) mod stale;
 #[cfg(test)]
 mod tests;

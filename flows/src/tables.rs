@@ -4,12 +4,12 @@ use anyhow::Result;
 use api::types::FlowKind;
 use datapath_common::abi::{
     Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey,
-    ReapFlow, ReapNote,
+    ReapFlow, ReapNote, Room, SharedTable,
 };
 use datapath_common::counter::NatStat;
 use ipam::Family;
 
-use super::refusals::Refused;
+use crate::view::refusals::Refused;
 
 /// Room of the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +207,12 @@ pub trait Tables: Send {
     /// # Errors
     /// When the kernel refuses.
     fn remove_quota(&self, endpoint: u32) -> Result<()>;
+
+    /// Publishes the room of a table to the programs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set_room(&self, table: SharedTable, room: &Room) -> Result<()>;
 
     /// Entry of an address of this node in the datapath.
     ///

@@ -11,8 +11,8 @@ use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
-use super::resting::Mark;
-use super::stale::Removed;
+use crate::sweep::resting::Mark;
+use crate::sweep::stale::Removed;
 
 /// Conntrack.
 pub trait Tracker: Send + Sync {

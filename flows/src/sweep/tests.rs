@@ -1,6 +1,6 @@
 //! Sweeps of model maps.
 
-use datapath_common::abi::{FlowKey, Moved, Note, PodTuple};
+use datapath_common::abi::{FlowKey, FlowQuotas, Moved, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
@@ -18,9 +18,11 @@ const REMOTE_V6: Addr = Addr::from_words([0x2001, 0, 0, 1]);
 const ENDPOINT: u32 = 7;
 const LIMITS: Limits = Limits {
     ports: 24_576,
-    per_endpoint: 10,
-    inbound_per_endpoint: 20,
-    host: 40,
+    quotas: FlowQuotas {
+        endpoint: 10,
+        inbound: 20,
+        host: 40,
+    },
 };
 
 fn key(port: u16) -> FlowKey {
@@ -35,11 +37,11 @@ fn sweeper() -> Sweeper<Model> {
     sweeper
 }
 
-fn around(endpoints: &[Addr]) -> Surroundings {
+fn around(endpoints: &[Addr]) -> SweepInput {
     let endpoints = endpoints.iter().map(|pod| IpAddr::from(*pod)).collect();
-    Surroundings {
+    SweepInput {
         endpoints: Some(Arc::new(endpoints)),
-        ..Surroundings::default()
+        ..SweepInput::default()
     }
 }
 
@@ -108,7 +110,7 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
             .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
     }
     // The datapath does not know OTHER, and the set of endpoints is unknown.
-    let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
+    let sweep = sweeper.sweep(&SweepInput::default(), false).unwrap();
     assert_eq!(sweep.gone, 2, "a translated flow and a note");
     assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
     // It is to be there, but is not yet.
@@ -212,7 +214,7 @@ fn notes_of_moved_flows_that_lead_nowhere_go_at_the_second_look() {
     sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(sweeper.tables.maps().moved.len(), 3);
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
-    assert!(!sweep.is_doubtful);
+    assert!(!sweep.is_urgent);
     let left: Vec<_> = sweeper.tables.maps().moved.keys().copied().collect();
     assert_eq!(left, [tuple(POD, 50_000)]);
 }
@@ -389,7 +391,7 @@ fn a_resting_number_is_free_once_no_flow_note_or_mark_carries_it() {
     let since = Instant::now();
     let mut is_free = |resting: Resting, change: fn(&mut Maps)| {
         change(&mut sweeper.tables.maps());
-        let around = Surroundings {
+        let around = SweepInput {
             resting,
             ..around(&[POD])
         };

@@ -15,7 +15,7 @@ fn a_quota_is_corrected_when_it_is_off_twice() {
     set(&sweeper, 5);
     assert_eq!(corrected(&mut sweeper), 0);
     set(&sweeper, 0);
-    assert_eq!(corrected(&mut sweeper), 0, "off the other way");
+    assert_eq!(corrected(&mut sweeper), 0, "off in the other direction");
     set(&sweeper, 5);
     assert_eq!(corrected(&mut sweeper), 0, "and back");
     // The smaller of both is certain.
@@ -150,7 +150,7 @@ fn counts_go_with_their_endpoint() {
     };
     // The set of endpoints is unknown.
     for _ in 0..2 {
-        sweeper.sweep(&Surroundings::default(), false).unwrap();
+        sweeper.sweep(&SweepInput::default(), false).unwrap();
         assert_eq!(left(&sweeper).len(), counts.len());
     }
     // An endpoint that is to exist, and does not yet, keeps no count of another one.
@@ -160,7 +160,7 @@ fn counts_go_with_their_endpoint() {
     sweeper.tables.maps().quotas.insert(ENDPOINT + 1, 0);
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(left(&sweeper), [ENDPOINT + 1], "at the second look only");
-    assert!(sweep.is_doubtful);
+    assert!(sweep.is_urgent);
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
-    assert!(left(&sweeper).is_empty() && !sweep.is_doubtful);
+    assert!(left(&sweeper).is_empty() && !sweep.is_urgent);
 }

@@ -47,8 +47,10 @@ fn half_open_flows_of_who_has_most_at_a_destination_go_at_the_next_sweep() {
     let mut sweeper = two_endpoints();
     sweeper.limits = Limits {
         ports: 12,
-        per_endpoint: 1000,
-        ..LIMITS
+        quotas: FlowQuotas {
+            endpoint: 1000,
+            ..LIMITS.quotas
+        },
     };
     let half_open = ((SYN, 0), 11);
     for port in 0..7 {

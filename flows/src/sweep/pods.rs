@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use anyhow::Result;
 use datapath_common::abi::{Addr, AddressEntry};
 
-use super::sweep::Surroundings;
-use super::tables::Tables;
+use crate::sweep::SweepInput;
+use crate::tables::Tables;
 
 /// State of an endpoint.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub(super) struct Pods<'a, T> {
 }
 
 impl<'a, T: Tables> Pods<'a, T> {
-    pub(super) fn new(tables: &'a T, around: &'a Surroundings) -> Self {
+    pub(crate) fn new(tables: &'a T, around: &'a SweepInput) -> Self {
         Self {
             tables,
             endpoints: around.endpoints.as_deref(),
@@ -46,7 +46,7 @@ impl<'a, T: Tables> Pods<'a, T> {
     }
 
     /// Number of the ENI that owns the address of an endpoint that is there.
-    pub(super) fn owner(&mut self, pod: Addr, endpoint: u32) -> Option<u8> {
+    pub(crate) fn owner(&mut self, pod: Addr, endpoint: u32) -> Option<u8> {
         match self.known(pod, endpoint) {
             Known::Lost => None,
             Known::There(owner) => owner,

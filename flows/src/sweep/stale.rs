@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::pace::{AGAIN, REST};
+use crate::thread::pace::{AGAIN, REST};
 
 /// Time that an address rests where conntrack cannot be read. A connection that hangs lives for as
 /// long: Linux sends SYNs for 127 seconds (`tcp_syn_retries` of 6, RFC 6298), conntrack keeps
 /// `SYN_SENT` for 120.
-const PATIENCE: Duration = Duration::from_secs(130);
+const STALE_AFTER: Duration = Duration::from_secs(130);
 
 /// The entries that a scan of conntrack found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum Known {
 
 /// The addresses whose cooldown is over but for conntrack.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stale {
+pub(crate) struct Stale {
     addresses: BTreeMap<IpAddr, Known>,
     /// End and duration of the last scan.
     last: Option<(Instant, Duration)>,
@@ -70,7 +70,7 @@ pub(super) struct Stale {
 
 impl Stale {
     /// Takes which addresses are waited for. What is known of one that was among them stays.
-    pub(super) fn set(&mut self, due: &BTreeSet<IpAddr>, now: Instant) {
+    pub(crate) fn set(&mut self, due: &BTreeSet<IpAddr>, now: Instant) {
         self.addresses.retain(|address, _| due.contains(address));
         for address in due {
             let known = self.addresses.entry(*address);
@@ -79,23 +79,23 @@ impl Stale {
     }
 
     /// The addresses to look up in conntrack now. At most a tenth of a CPU goes into that.
-    pub(super) fn due(&self, now: Instant) -> BTreeSet<IpAddr> {
+    pub(crate) fn due(&self, now: Instant) -> BTreeSet<IpAddr> {
         if let Some((ended, took)) = self.last
             && now.duration_since(ended) < AGAIN.max(took * REST)
         {
             return BTreeSet::new();
         }
-        let asked = self.addresses.iter();
-        asked
+        let addresses = self.addresses.iter();
+        addresses
             .filter(|(_, known)| **known != Known::Clean)
             .map(|(address, _)| *address)
             .collect()
     }
 
     /// Records the result of a scan for these addresses; none if conntrack could not be read.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
-        asked: &BTreeSet<IpAddr>,
+        addresses: &BTreeSet<IpAddr>,
         removed: Option<&Removed>,
         now: Instant,
         took: Duration,
@@ -104,7 +104,7 @@ impl Stale {
         let Some(removed) = removed else {
             return;
         };
-        for address in asked {
+        for address in addresses {
             let Some(known) = self.addresses.get_mut(address) else {
                 continue;
             };
@@ -125,16 +125,16 @@ impl Stale {
     }
 
     /// True if nothing in conntrack leads to the address any more, as far as can be known.
-    pub(super) fn is_clean(&self, address: IpAddr, now: Instant) -> bool {
+    pub(crate) fn is_clean(&self, address: IpAddr, now: Instant) -> bool {
         match self.addresses.get(&address) {
             Some(Known::Clean) => true,
-            Some(Known::Unasked(since)) => now.duration_since(*since) >= PATIENCE,
+            Some(Known::Unasked(since)) => now.duration_since(*since) >= STALE_AFTER,
             Some(Known::Found(_)) | None => false,
         }
     }
 
     /// The addresses to which entries lead again that were removed before.
-    pub(super) fn lasting(&self) -> BTreeMap<IpAddr, Lasting> {
+    pub(crate) fn lasting(&self) -> BTreeMap<IpAddr, Lasting> {
         let found = self.addresses.iter();
         found
             .filter_map(|(address, known)| match known {

@@ -33,7 +33,7 @@ pub struct Refusals {
 
 impl Refusals {
     /// Takes the counts of this moment. Refusals before the first counts are not reported.
-    pub(super) fn take(&mut self, now: Instant, counts: Refused) {
+    pub(crate) fn take(&mut self, now: Instant, counts: Refused) {
         let before = self.last.replace(counts).unwrap_or(counts);
         let mut grown = counts;
         for (count, before) in grown.iter_mut().zip(before) {

@@ -2,9 +2,9 @@
 
 use ipam::Family;
 
-use super::census::Used;
-use super::pace::PRESSED;
-use super::tables::{Capacities, NoteKind};
+use crate::census::Used;
+use crate::tables::{Capacities, NoteKind};
+use crate::thread::pace::PRESSED;
 
 /// Tables in which room is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl From<bool> for Pressed {
 impl Pressed {
     /// The tables that are nearly full.
     #[must_use]
-    pub(super) fn of(used: &Used, room: &Capacities) -> Self {
+    pub(crate) fn of(used: &Used, room: &Capacities) -> Self {
         let flows_v4 = is_pressed(used.flows_v4, room.flows_v4);
         let flows_v6 = is_pressed(used.flows_v6, room.flows_v6);
         let inbound = is_pressed(used.inbound, room.inbound);
@@ -41,13 +41,13 @@ impl Pressed {
 
     /// True if room is short in any table.
     #[must_use]
-    pub(super) fn is_any(self) -> bool {
+    pub(crate) fn is_any(self) -> bool {
         self != Self::default()
     }
 
     /// True if room is short in the table of a family's translated flows.
     #[must_use]
-    pub(super) fn flows(self, family: Family) -> bool {
+    pub(crate) fn flows(self, family: Family) -> bool {
         let [v4, v6] = self.flows;
         match family {
             Family::V4 => v4,
@@ -57,7 +57,7 @@ impl Pressed {
 
     /// True if room is short in the table of a kind of notes.
     #[must_use]
-    pub(super) fn notes(self, kind: NoteKind) -> bool {
+    pub(crate) fn notes(self, kind: NoteKind) -> bool {
         let [inbound, stack] = self.notes;
         match kind {
             NoteKind::Inbound => inbound,
@@ -69,7 +69,7 @@ impl Pressed {
 /// True if a table with so many entries has hardly any room left.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
-pub(super) fn is_pressed(used: u64, room: u32) -> bool {
+pub(crate) fn is_pressed(used: u64, room: u32) -> bool {
     used as f64 > f64::from(room) * PRESSED
 }
 

@@ -16,17 +16,17 @@ fn destination(key: &FlowKey) -> Destination {
 
 /// Flows of each endpoint at the destinations of a sweep.
 #[derive(Debug, Default)]
-pub(super) struct Crowd(HashMap<Destination, HashMap<u32, u32>>);
+pub(crate) struct Crowd(HashMap<Destination, HashMap<u32, u32>>);
 
 impl Crowd {
     /// Counts a flow.
-    pub(super) fn see(&mut self, key: &FlowKey, endpoint: u32) {
+    pub(crate) fn see(&mut self, key: &FlowKey, endpoint: u32) {
         let endpoints = self.0.entry(destination(key)).or_default();
         *endpoints.entry(endpoint).or_default() += 1;
     }
 
     /// The destinations at which more than half of so many ports are used.
-    pub(super) fn crowded(self, ports: u32) -> Crowded {
+    pub(crate) fn crowded(self, ports: u32) -> Crowded {
         let is_crowded = |endpoints: &HashMap<u32, u32>| {
             let used: u64 = endpoints.values().copied().map(u64::from).sum();
             used > u64::from(ports / CROWDED)
@@ -50,12 +50,17 @@ impl Crowd {
 
 /// Destinations that are short of ports, with the endpoints that have more than a fair share.
 #[derive(Debug, Default)]
-pub(super) struct Crowded(HashMap<Destination, Vec<u32>>);
+pub(crate) struct Crowded(HashMap<Destination, Vec<u32>>);
 
 impl Crowded {
+    /// True if any destination is short of ports.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// True if the destination of a flow is short of ports.
-    pub(super) fn has(&self, key: &FlowKey) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&destination(key))
+    pub(crate) fn has(&self, key: &FlowKey) -> bool {
+        self.is_any() && self.0.contains_key(&destination(key))
     }
 
     /// True if an endpoint has more than a fair share at the destination of a flow.

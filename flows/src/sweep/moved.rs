@@ -6,7 +6,7 @@ use anyhow::Result;
 use datapath_common::abi::{FlowKey, PodTuple};
 use ipam::Family;
 
-use super::tables::Tables;
+use crate::tables::Tables;
 
 /// Notes without a flow at the last sweep, with the ENI and the port.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Moves {
     /// Removes the notes that lead nowhere now and led nowhere at the last sweep. A flow that comes
     /// or goes during a look-up can cause that once. Returns true if some notes may be removed at
     /// the next sweep.
-    pub(super) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<bool> {
+    pub(crate) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<bool> {
         let mut noted = Vec::new();
         tables.moved(family, &mut |tuple, moved| {
             noted.push((*tuple, (moved.eni, moved.port)));

@@ -8,16 +8,16 @@ use anyhow::{Context, Result};
 use datapath_common::counter::NatStat;
 use ipam::Family;
 
-use super::census::Used;
-use super::handle::{Handle, Lookups, Request};
-use super::lifetimes::Lifetimes;
+use super::handle::{CompatLookups, Handle, Request};
 use super::pace::{POLL, Watch};
-use super::pressed::Pressed;
-use super::quota::Limits;
-use super::sweep::Sweeper;
-use super::tables::{NatCounters, Tables};
-use super::tracker::Tracker;
-use super::{list, stats};
+use crate::census::Used;
+use crate::lifetimes::Lifetimes;
+use crate::room::pressed::Pressed;
+use crate::room::quota::Limits;
+use crate::sweep::Sweeper;
+use crate::tables::{NatCounters, Tables};
+use crate::tracker::Tracker;
+use crate::view::{list, stats};
 
 /// A sweeper that runs. Dropping it ends it, after the sweep that it is at.
 pub struct Running {
@@ -76,8 +76,8 @@ struct Last {
     used: Used,
     /// Largest part of its quota that an endpoint used.
     fullest: f64,
-    /// True if the sweep has found something to check again.
-    is_doubtful: bool,
+    /// True if the sweep has found something to check again, or a destination short of ports.
+    is_urgent: bool,
 }
 
 struct Runner<T> {
@@ -92,14 +92,14 @@ struct Runner<T> {
 impl<T: Tables> Runner<T> {
     fn run(&mut self) {
         loop {
-            let woken = self.handle.wait(POLL);
-            if woken.stops {
+            let wakeup = self.handle.wait(POLL);
+            if wakeup.stops {
                 return;
             }
-            for request in woken.requests {
+            for request in wakeup.requests {
                 self.serve(request);
             }
-            if let Err(error) = self.look(woken.nudged) {
+            if let Err(error) = self.look(wakeup.at_once) {
                 self.failed(&error);
             }
             self.clear_conntrack();
@@ -109,13 +109,13 @@ impl<T: Tables> Runner<T> {
     /// Removes what conntrack has of addresses that are about to be given again.
     fn clear_conntrack(&mut self) {
         let began = Instant::now();
-        let asked = self.handle.leaving(began);
-        if asked.is_empty() {
+        let addresses = self.handle.leaving(began);
+        if addresses.is_empty() {
             return;
         }
-        let removed = self.sweeper.tracker.remove_leading_to(&asked);
+        let removed = self.sweeper.tracker.remove_leading_to(&addresses);
         self.handle
-            .take_removed(&asked, removed.as_ref().ok(), began);
+            .take_removed(&addresses, removed.as_ref().ok(), began);
         match removed {
             Ok(removed) => {
                 for (address, (entries, example)) in &removed.leading_to {
@@ -127,13 +127,16 @@ impl<T: Tables> Runner<T> {
     }
 
     /// Sweeps if it is time to.
-    fn look(&mut self, nudged: bool) -> Result<()> {
+    fn look(&mut self, at_once: bool) -> Result<()> {
         let counters = self.sweeper.tables.counters()?;
         self.note_refusals(failures(&counters))?;
-        let watch = self.watch(&counters, nudged);
+        let watch = self.watch(&counters, at_once);
+        if let Some(used) = self.used(&counters) {
+            self.sweeper.publish_rooms(&used)?;
+        }
         let is_due = watch.as_ref().is_none_or(Watch::is_due);
         if !is_due {
-            if nudged {
+            if at_once {
                 // It ends the wait at once until the sweep has taken it.
                 thread::sleep(POLL / 10);
             }
@@ -156,10 +159,10 @@ impl<T: Tables> Runner<T> {
             counters: self.sweeper.tables.counters().unwrap_or(counters),
             used,
             fullest,
-            is_doubtful: swept.as_ref().is_ok_and(|sweep| sweep.is_doubtful),
+            is_urgent: swept.as_ref().is_ok_and(|sweep| sweep.is_urgent),
         });
         let sweep = swept?;
-        let found = Lookups {
+        let found = CompatLookups {
             exempt: sweep.exempt != 0,
             elsewhere: sweep.elsewhere != 0,
         };
@@ -224,7 +227,7 @@ impl<T: Tables> Runner<T> {
     }
 
     /// State since the last sweep; none before the first.
-    fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
+    fn watch(&self, counters: &NatCounters, at_once: bool) -> Option<Watch> {
         let (last, used) = (self.last.as_ref()?, self.used(counters)?);
         self.handle.set_report(|report| {
             report.used = used;
@@ -235,8 +238,8 @@ impl<T: Tables> Runner<T> {
                 .fill(&self.sweeper.tables.capacities())
                 .max(last.fullest),
             failed: failures(counters) != last.failed,
-            nudged,
-            doubtful: last.is_doubtful,
+            at_once,
+            urgent: last.is_urgent,
             since: last.ended.elapsed(),
             took: last.took,
         })

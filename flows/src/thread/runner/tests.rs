@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use api::types::{FlowFilter, FlowKind};
-use datapath_common::abi::{self, Addr, FlowKey};
+use datapath_common::abi::{Addr, FlowKey, FlowQuotas};
 use datapath_common::headers::protocol;
 
 use super::*;
-use crate::handle::{Lookups, Switch};
 use crate::model::Model;
-use crate::pace::LONGEST;
+use crate::thread::handle::{CompatLookups, LookupControl};
+use crate::thread::pace::LONGEST;
 
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
 const DEVICE: u32 = 7;
 /// Longer than any expected event takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 struct NoSwitch;
 
-impl Switch for NoSwitch {
-    fn set(&self, _lookups: Lookups) -> Result<()> {
+impl LookupControl for NoSwitch {
+    fn set(&self, _lookups: CompatLookups) -> Result<()> {
         Ok(())
     }
 }
@@ -50,9 +50,7 @@ impl Bench {
         let lifetimes = Lifetimes::default();
         let limits = Limits {
             ports: 24_576,
-            per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
-            inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
-            host: abi::DEFAULT_FLOWS_OF_HOST,
+            quotas: FlowQuotas::DEFAULT,
         };
         let tracker = self.model.tracker();
         let running = start(
@@ -72,7 +70,7 @@ impl Bench {
     fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&Handle, crate::Answer<T>)) -> T {
         let (sender, receiver) = mpsc::channel();
         ask(&self.handle, Box::new(move |it| drop(sender.send(it))));
-        receiver.recv_timeout(PATIENCE).unwrap().unwrap()
+        receiver.recv_timeout(DEADLINE).unwrap().unwrap()
     }
 }
 
@@ -82,7 +80,7 @@ fn key(port: u16) -> FlowKey {
 
 #[track_caller]
 fn until(what: &str, is: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while !is() {
         assert!(Instant::now() < deadline, "{what}");
         thread::yield_now();
@@ -103,7 +101,7 @@ fn it_sweeps_at_the_start_and_when_endpoints_change() {
     until("the pod's flow is gone", || {
         bench.model.maps().flows.is_empty()
     });
-    until("it is told", || bench.handle.report().gone == 1);
+    until("it is reported", || bench.handle.report().gone == 1);
     assert_eq!(bench.handle.report().reaped, 1);
 }
 
@@ -144,7 +142,7 @@ fn it_outlives_errors_and_says_what_is_wrong() {
     let mut bench = Bench::new();
     bench.model.maps().is_broken = true;
     bench.start();
-    until("the error is told", || {
+    until("the error is reported", || {
         bench.handle.report().error.is_some()
     });
     bench.open(50_000, 31);
@@ -203,7 +201,7 @@ fn an_address_waits_until_conntrack_has_nothing_of_its_last_pod() {
     let others = IpAddr::from(REMOTE);
     bench.model.maps().stale.insert(others, 1);
     bench.start();
-    assert!(!bench.handle.is_forgotten(address), "nobody has asked");
+    assert!(!bench.handle.is_forgotten(address), "nothing was requested");
     bench.handle.set_leaving(&BTreeSet::from([address]));
     until("its entries come again", || {
         let lasting = bench.handle.lasting();
@@ -224,6 +222,6 @@ fn it_ends_when_it_is_told_to() {
     let (sender, receiver) = mpsc::channel();
     let answer = move |stats: Result<_>| drop(sender.send(stats));
     bench.handle.stats(Box::new(answer));
-    assert!(receiver.recv_timeout(PATIENCE).is_err(), "nobody answers");
+    assert!(receiver.recv_timeout(DEADLINE).is_err(), "nobody answers");
     assert_eq!(bench.model.maps().flows.len(), 1);
 }

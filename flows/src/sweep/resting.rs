@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use api::ids::EniNumber;
 
-use super::sweep::Sweep;
-use super::tracker::Tracker;
+use crate::sweep::Sweep;
+use crate::tracker::Tracker;
 
 /// Some bits of a packet mark, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

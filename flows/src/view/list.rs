@@ -6,12 +6,12 @@ use api::types::{FlowFilter, NatFlow, NatFlows, NatFlushed};
 use datapath_common::abi::{Addr, Flow, FlowKey, Note, PodTuple, REAP_BATCH, ReapFlow, ReapNote};
 use ipam::Family;
 
-use super::census::phase_name;
-use super::judge::Judge;
-use super::lifetimes::{flow_phase, note_phase};
 use super::protocols;
-use super::sweep::Sweeper;
-use super::tables::{NoteKind, Tables};
+use crate::census::phase_name;
+use crate::lifetimes::{flow_phase, note_phase};
+use crate::sweep::Sweeper;
+use crate::sweep::expiry::Expiry;
+use crate::tables::{NoteKind, Tables};
 
 /// A filter in the maps' terms.
 struct Wanted {
@@ -48,10 +48,10 @@ pub(super) fn family_name(family: Family) -> &'static str {
 }
 
 /// The flows that a filter takes, in order; of too many the first that were met.
-pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Result<NatFlows> {
+pub(crate) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Result<NatFlows> {
     let wanted = Wanted::of(filter)?;
     let tables = &sweeper.tables;
-    let judge = sweeper.judge()?;
+    let expiry = sweeper.expiry()?;
     let mut list = NatFlows::default();
     let mut add = |row: &dyn Fn() -> NatFlow| {
         list.total += 1;
@@ -62,14 +62,14 @@ pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Res
     for family in Family::ALL {
         tables.flows(family, &mut |key, flow| {
             if wanted.takes(flow.pod, key.remote, key.protocol) {
-                add(&|| translated(&judge, family, key, flow));
+                add(&|| translated(&expiry, family, key, flow));
             }
         })?;
     }
     for kind in [NoteKind::Inbound, NoteKind::Stack] {
         tables.notes(kind, &mut |tuple, note| {
             if wanted.takes(tuple.pod, tuple.remote, tuple.protocol) {
-                add(&|| noted(&judge, kind, tuple, note));
+                add(&|| noted(&expiry, kind, tuple, note));
             }
         })?;
     }
@@ -91,9 +91,9 @@ pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Res
     Ok(list)
 }
 
-fn translated(judge: &Judge<'_>, family: Family, key: &FlowKey, flow: &Flow) -> NatFlow {
-    let idle = judge.idle(flow.last_seen);
-    let lifetime = judge.lifetime(key, flow);
+fn translated(expiry: &Expiry<'_>, family: Family, key: &FlowKey, flow: &Flow) -> NatFlow {
+    let idle = expiry.idle(flow.last_seen);
+    let lifetime = expiry.lifetime(key, flow);
     NatFlow {
         family: family_name(family).to_owned(),
         protocol: protocols::name(key.protocol),
@@ -111,9 +111,9 @@ fn translated(judge: &Judge<'_>, family: Family, key: &FlowKey, flow: &Flow) -> 
     }
 }
 
-fn noted(judge: &Judge<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> NatFlow {
-    let idle = judge.idle(note.last_seen);
-    let lifetime = judge.note_lifetime(kind, tuple, note);
+fn noted(expiry: &Expiry<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> NatFlow {
+    let idle = expiry.idle(note.last_seen);
+    let lifetime = expiry.note_lifetime(kind, tuple, note);
     NatFlow {
         family: family_name(Family::of(tuple.pod.into())).to_owned(),
         protocol: protocols::name(tuple.protocol),
@@ -136,7 +136,7 @@ fn noted(judge: &Judge<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Na
 
 /// Removes the flows that a filter takes, busy ones too; of the host's stack what conntrack has no
 /// entry of: it would translate a connection, and its answers would go past it.
-pub(super) fn flush<T: Tables>(
+pub(crate) fn flush<T: Tables>(
     sweeper: &mut Sweeper<T>,
     filter: &FlowFilter,
 ) -> Result<NatFlushed> {

@@ -12,13 +12,13 @@ use datapath_common::abi::Addr;
 use datapath_common::counter::NatStat;
 use ipam::Family;
 
-use super::census::{Census, phase_name};
-use super::lifetimes::{flow_phase, note_phase};
 use super::list::family_name;
 use super::protocols;
-use super::report::Report;
-use super::sweep::Sweeper;
-use super::tables::{NatCounters, NoteKind, Tables};
+use crate::census::{Census, phase_name};
+use crate::lifetimes::{flow_phase, note_phase};
+use crate::sweep::Sweeper;
+use crate::tables::{NatCounters, NoteKind, Tables};
+use crate::thread::report::Report;
 
 /// Destinations that are shown.
 const TOP: usize = 10;
@@ -28,7 +28,7 @@ type Destination = (u8, u8, Addr, u16);
 
 /// Statistics by a scan of all flows. Failures by reason are not in the maps of translation, and
 /// the caller adds them.
-pub(super) fn stats<T: Tables>(sweeper: &Sweeper<T>, report: &Report) -> Result<NatStats> {
+pub(crate) fn stats<T: Tables>(sweeper: &Sweeper<T>, report: &Report) -> Result<NatStats> {
     let tables = &sweeper.tables;
     let mut census = Census::default();
     let mut used: HashMap<Destination, u64> = HashMap::new();

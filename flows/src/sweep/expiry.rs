@@ -6,9 +6,9 @@ use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{MORE, Phase};
 
-use super::lifetimes::{Lifetimes, WELL_KNOWN, flow_phase, note_phase};
-use super::tables::NoteKind;
-use super::tracker::StackLifetimes;
+use crate::lifetimes::{Lifetimes, WELL_KNOWN, flow_phase, note_phase};
+use crate::tables::NoteKind;
+use crate::tracker::StackLifetimes;
 
 /// The programs note a packet's time at most this often, so a flow may have been busy for so long
 /// after its last time.
@@ -44,9 +44,9 @@ impl From<bool> for Short {
     }
 }
 
-/// Judges flows at one moment.
+/// Decides which flows have been idle for too long at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Judge<'a> {
+pub struct Expiry<'a> {
     /// Timeouts of idle flows.
     pub lifetimes: &'a Lifetimes,
     /// Timeouts of idle notes of the host's stack.
@@ -59,7 +59,7 @@ pub struct Judge<'a> {
     pub short: Short,
 }
 
-impl Judge<'_> {
+impl Expiry<'_> {
     /// Time since an event, by the event's time in jiffies.
     #[must_use]
     pub fn idle(&self, last_seen: u64) -> Duration {
@@ -173,8 +173,8 @@ mod tests {
     const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
     const POD: Addr = Addr::from_v4_word(0x0a00_0001);
 
-    fn judge(now: u64, is_pressed: bool, lifetimes: &Lifetimes) -> Judge<'_> {
-        Judge {
+    fn expiry(now: u64, is_pressed: bool, lifetimes: &Lifetimes) -> Expiry<'_> {
+        Expiry {
             lifetimes,
             stack: &STACK,
             now,
@@ -190,10 +190,10 @@ mod tests {
         (flow.progress_out, flow.progress_in) = progress;
         let lifetimes = Lifetimes::default();
         let seconds = (0..10_000).find(|seconds| {
-            judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes).is_over(&key, &flow)
+            expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes).is_over(&key, &flow)
         });
         let seconds = seconds.unwrap();
-        let early = judge(seconds * u64::from(HERTZ) - 1, is_pressed, &lifetimes);
+        let early = expiry(seconds * u64::from(HERTZ) - 1, is_pressed, &lifetimes);
         assert!(!early.is_over(&key, &flow), "a jiffy too early");
         seconds
     }
@@ -222,11 +222,11 @@ mod tests {
         (flow.progress_out, flow.progress_in) = progress;
         let lifetimes = Lifetimes::default();
         (0..10_000).find(|seconds| {
-            let judge = Judge {
+            let expiry = Expiry {
                 short,
-                ..judge(seconds * u64::from(HERTZ), false, &lifetimes)
+                ..expiry(seconds * u64::from(HERTZ), false, &lifetimes)
             };
-            judge.is_over(&key, &flow)
+            expiry.is_over(&key, &flow)
         })
     }
 
@@ -269,8 +269,8 @@ mod tests {
             let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
             let note = Note::new(&tuple, 0, 7, out);
             let seconds = (0..10_000).find(|seconds| {
-                let judge = judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
-                judge.is_note_over(NoteKind::Inbound, &tuple, &note)
+                let expiry = expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
+                expiry.is_note_over(NoteKind::Inbound, &tuple, &note)
             });
             seconds.unwrap()
         };
@@ -286,8 +286,8 @@ mod tests {
             let mut inbound = Note::new(&tuple, 0, 7, progress.0);
             inbound.progress_in = progress.1;
             let seconds = (0..10_000).find(|seconds| {
-                let judge = judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
-                judge.is_note_over(NoteKind::Inbound, &tuple, &inbound)
+                let expiry = expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
+                expiry.is_note_over(NoteKind::Inbound, &tuple, &inbound)
             });
             seconds.unwrap()
         };
@@ -300,11 +300,11 @@ mod tests {
     #[test]
     fn what_was_seen_after_the_clock_was_read_is_not_idle() {
         let lifetimes = Lifetimes::default();
-        let judge = judge(100, false, &lifetimes);
-        assert_eq!(judge.idle(150), Duration::ZERO);
-        assert_eq!(judge.idle(0), Duration::from_millis(400));
+        let expiry = expiry(100, false, &lifetimes);
+        assert_eq!(expiry.idle(150), Duration::ZERO);
+        assert_eq!(expiry.idle(0), Duration::from_millis(400));
         let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        assert!(!judge.is_note_over(
+        assert!(!expiry.is_note_over(
             NoteKind::Inbound,
             &tuple,
             &Note::new(&tuple, u64::MAX, 7, 0)

@@ -9,10 +9,10 @@ use anyhow::Result;
 use api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
 
 use super::report::Report;
-use super::resting::Resting;
-use super::stale::{Lasting, Removed, Stale};
-use super::sweep::{FlowPolicy, Surroundings};
-use super::tables::Tables;
+use crate::sweep::resting::Resting;
+use crate::sweep::stale::{Lasting, Removed, Stale};
+use crate::sweep::{FlowPolicy, SweepInput};
+use crate::tables::Tables;
 
 /// Receiver of the sweeper's answer. A dropped one gets no answer.
 pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
@@ -35,14 +35,14 @@ pub(super) enum Request {
 /// Extra look-ups of the programs for flows that were opened under another policy. A look-up that
 /// finds nothing costs each new flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lookups {
+pub struct CompatLookups {
     /// For packets that policy exempts.
     pub exempt: bool,
     /// At the ENI that another policy gave.
     pub elsewhere: bool,
 }
 
-impl Lookups {
+impl CompatLookups {
     /// Everywhere.
     pub const ALL: Self = Self {
         exempt: true,
@@ -56,20 +56,20 @@ impl Lookups {
 }
 
 /// Switch of the programs' extra look-ups for flows.
-pub trait Switch: Send + Sync {
+pub trait LookupControl: Send + Sync {
     /// Sets the look-ups.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn set(&self, lookups: Lookups) -> Result<()>;
+    fn set(&self, lookups: CompatLookups) -> Result<()>;
 }
 
 /// State that the two sides share.
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) around: Surroundings,
+pub(crate) struct State {
+    pub(crate) around: SweepInput,
     pub(super) requests: Vec<Request>,
-    pub(super) nudged: bool,
+    pub(super) at_once: bool,
     pub(super) stops: bool,
     policy: Policy,
     stale: Stale,
@@ -85,7 +85,7 @@ struct Policy {
     /// True if the maps hold it.
     is_applied: bool,
     /// Extra look-ups of the programs for flows of another policy.
-    lookups: Lookups,
+    lookups: CompatLookups,
 }
 
 /// A handle to the sweeper. Clones refer to the same one.
@@ -93,12 +93,12 @@ struct Policy {
 pub struct Handle {
     state: Arc<(Mutex<State>, Condvar)>,
     report: Arc<Mutex<Report>>,
-    switch: Arc<dyn Switch>,
+    switch: Arc<dyn LookupControl>,
 }
 
 /// The policy under which a sweep began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PolicyMark(Option<u64>);
+pub(crate) struct PolicyMark(Option<u64>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The values in these locks are consistent at every moment.
@@ -110,11 +110,11 @@ impl Handle {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(switch: Arc<dyn Switch>) -> Result<Self> {
-        switch.set(Lookups::ALL)?;
+    pub fn new(switch: Arc<dyn LookupControl>) -> Result<Self> {
+        switch.set(CompatLookups::ALL)?;
         let state = State {
             policy: Policy {
-                lookups: Lookups::ALL,
+                lookups: CompatLookups::ALL,
                 ..Policy::default()
             },
             ..State::default()
@@ -133,11 +133,11 @@ impl Handle {
     /// If the kernel refuses. Then policy must not change.
     pub fn policy_changes(&self, policy: Arc<dyn FlowPolicy>) -> Result<()> {
         let mut state = lock(&self.state.0);
-        self.switch.set(Lookups::ALL)?;
+        self.switch.set(CompatLookups::ALL)?;
         state.policy = Policy {
             changes: state.policy.changes + 1,
             is_applied: false,
-            lookups: Lookups::ALL,
+            lookups: CompatLookups::ALL,
         };
         state.around.policy = Some(policy);
         Ok(())
@@ -154,7 +154,7 @@ impl Handle {
             state.around.endpoints = Some(Arc::new(endpoints));
         }
         if is_news || was_applied != is_clean {
-            state.nudged = true;
+            state.at_once = true;
             self.state.1.notify_all();
         }
     }
@@ -201,7 +201,7 @@ impl Handle {
 
     /// Extra look-ups of the programs for flows that were opened under another policy.
     #[must_use]
-    pub fn lookups(&self) -> Lookups {
+    pub fn lookups(&self) -> CompatLookups {
         lock(&self.state.0).policy.lookups
     }
 
@@ -253,18 +253,18 @@ impl Handle {
     /// Takes the removed entries of these addresses; none if conntrack could not be read.
     pub(super) fn take_removed(
         &self,
-        asked: &BTreeSet<IpAddr>,
+        addresses: &BTreeSet<IpAddr>,
         removed: Option<&Removed>,
         began: Instant,
     ) {
         let now = Instant::now();
         let took = now.duration_since(began);
         let stale = &mut lock(&self.state.0).stale;
-        stale.take(asked, removed, now, took);
+        stale.take(addresses, removed, now, took);
     }
 
     /// Ends the sweeper. Later requests are not answered.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = lock(&self.state.0);
         state.stops = true;
         state.requests.clear();
@@ -274,7 +274,7 @@ impl Handle {
     /// Waits for something to do, no longer than `time`; returns the pending work.
     pub(super) fn wait(&self, time: Duration) -> Woken {
         let is_idle =
-            |state: &mut State| !state.stops && !state.nudged && state.requests.is_empty();
+            |state: &mut State| !state.stops && !state.at_once && state.requests.is_empty();
         let waited = self
             .state
             .1
@@ -282,17 +282,17 @@ impl Handle {
         let (mut state, _timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         Woken {
             stops: state.stops,
-            nudged: state.nudged,
+            at_once: state.at_once,
             requests: std::mem::take(&mut state.requests),
         }
     }
 
     /// State of the node for a sweep, and its policy; clears the nudge.
-    pub(super) fn begin(&self) -> (Surroundings, PolicyMark) {
+    pub(super) fn begin(&self) -> (SweepInput, PolicyMark) {
         let mut state = lock(&self.state.0);
-        state.nudged = false;
+        state.at_once = false;
         let mut around = state.around.clone();
-        if state.policy.lookups == Lookups::NONE {
+        if state.policy.lookups == CompatLookups::NONE {
             around.policy = None;
         }
         let counts = state.policy.is_applied && around.policy.is_some();
@@ -304,12 +304,12 @@ impl Handle {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn needs(&self, PolicyMark(mark): PolicyMark, found: Lookups) -> Result<()> {
+    pub(crate) fn needs(&self, PolicyMark(mark): PolicyMark, found: CompatLookups) -> Result<()> {
         let mut state = lock(&self.state.0);
         let policy = state.around.policy.as_ref();
         let hides_pods = policy.is_some_and(|policy| policy.hides_pods());
         let before = state.policy.lookups;
-        let needed = Lookups {
+        let needed = CompatLookups {
             exempt: before.exempt && (found.exempt || hides_pods),
             elsewhere: before.elsewhere && found.elsewhere,
         };
@@ -325,7 +325,7 @@ impl Handle {
 /// Reason for the sweeper to wake.
 pub(super) struct Woken {
     pub(super) stops: bool,
-    pub(super) nudged: bool,
+    pub(super) at_once: bool,
     pub(super) requests: Vec<Request>,
 }
 

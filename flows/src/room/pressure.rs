@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::pressed::is_pressed;
-use super::report::{Report, Top};
+use crate::thread::report::{Report, Top};
 
 /// Shortages, as sentences. `name` gives the name of an identity's owner.
 #[must_use]
@@ -67,8 +67,8 @@ mod tests {
         };
         assert_eq!(pressure(&report, now, name), Vec::<String>::new());
         report.used.flows_v4 = 58;
-        let told = ["the flow table ipv4 has 58 of 64 flows"];
-        assert_eq!(pressure(&report, now, name), told);
+        let expected = ["the flow table ipv4 has 58 of 64 flows"];
+        assert_eq!(pressure(&report, now, name), expected);
         let sweep = Sweep {
             top: Some(Top {
                 endpoint: 7,
@@ -77,8 +77,8 @@ mod tests {
             ..Sweep::default()
         };
         report.last = Some((now, sweep));
-        let told = ["the flow table ipv4 has 58 of 64 flows; pod 7 has most flows, 50"];
-        assert_eq!(pressure(&report, now, name), told);
+        let expected = ["the flow table ipv4 has 58 of 64 flows; pod 7 has most flows, 50"];
+        assert_eq!(pressure(&report, now, name), expected);
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
         let mut report = Report::default();
         report.refusals.take(now, [0; 6]);
         report.refusals.take(now, [1, 0, 2, 0, 0, 0]);
-        let told = pressure(&report, now, |_| String::new());
+        let reported = pressure(&report, now, |_| String::new());
         assert_eq!(
-            told,
+            reported,
             [
                 "packets of new flows were dropped within the last 5 minutes: 1 no-port, \
                  2 quota-exceeded"

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use api::ids::EniNumber;
 
-use super::census::Used;
-use super::refusals::Refusals;
-use super::sweep::Sweep;
-use super::tables::{Capacities, NatCounters};
+use crate::census::Used;
+use crate::sweep::Sweep;
+use crate::tables::{Capacities, NatCounters};
+use crate::view::refusals::Refusals;
 
 /// The endpoint that has most flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Report {
         }
     }
 
-    pub(super) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
+    pub(crate) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
         self.reaped += sweep.reaped;
         if sweep.is_pressed {
             self.reaped_pressed += sweep.reaped;

@@ -1,10 +1,12 @@
+use std::sync::mpsc::{self, TryRecvError};
+
 use super::*;
 
 #[derive(Default)]
-struct Lamp(Mutex<Lookups>);
+struct Lamp(Mutex<CompatLookups>);
 
-impl Switch for Lamp {
-    fn set(&self, lookups: Lookups) -> Result<()> {
+impl LookupControl for Lamp {
+    fn set(&self, lookups: CompatLookups) -> Result<()> {
         *lock(&self.0) = lookups;
         Ok(())
     }
@@ -29,16 +31,16 @@ fn handle() -> (Arc<Lamp>, Handle) {
 }
 
 fn is_on(lamp: &Lamp) -> bool {
-    lookups(lamp) != Lookups::NONE
+    lookups(lamp) != CompatLookups::NONE
 }
 
-fn lookups(lamp: &Lamp) -> Lookups {
+fn lookups(lamp: &Lamp) -> CompatLookups {
     *lock(&lamp.0)
 }
 
 fn sweep(handle: &Handle) {
     let (_, mark) = handle.begin();
-    handle.needs(mark, Lookups::NONE).unwrap();
+    handle.needs(mark, CompatLookups::NONE).unwrap();
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn flows_are_looked_up_until_a_whole_sweep_under_the_policy_finds_none() {
     let (_, mark) = handle.begin();
     handle.policy_changes(Arc::new(Nothing)).unwrap();
     handle.passed(BTreeSet::new(), true);
-    handle.needs(mark, Lookups::NONE).unwrap();
+    handle.needs(mark, CompatLookups::NONE).unwrap();
     assert!(is_on(&lamp), "that sweep began under another policy");
     sweep(&handle);
     assert!(!is_on(&lamp));
@@ -88,7 +90,7 @@ fn where_pods_are_hidden_flows_are_looked_up_for_ever() {
     handle.policy_changes(Arc::new(Hiding)).unwrap();
     handle.passed(BTreeSet::new(), true);
     sweep(&handle);
-    let exempt = Lookups {
+    let exempt = CompatLookups {
         exempt: true,
         elsewhere: false,
     };
@@ -104,16 +106,16 @@ fn each_look_up_ends_when_no_flow_needs_it_any_more() {
     let (lamp, handle) = handle();
     handle.policy_changes(Arc::new(Nothing)).unwrap();
     handle.passed(BTreeSet::new(), true);
-    let elsewhere = Lookups {
+    let elsewhere = CompatLookups {
         exempt: false,
         elsewhere: true,
     };
     for (found, left) in [
-        (Lookups::ALL, Lookups::ALL),
+        (CompatLookups::ALL, CompatLookups::ALL),
         (elsewhere, elsewhere),
         // It does not come back without a change of policy.
-        (Lookups::ALL, elsewhere),
-        (Lookups::NONE, Lookups::NONE),
+        (CompatLookups::ALL, elsewhere),
+        (CompatLookups::NONE, CompatLookups::NONE),
     ] {
         let (around, mark) = handle.begin();
         assert!(around.policy.is_some());
@@ -129,7 +131,7 @@ fn a_sweep_that_began_before_the_maps_held_the_policy_does_not_count() {
     handle.policy_changes(Arc::new(Nothing)).unwrap();
     let (_, mark) = handle.begin();
     handle.passed(BTreeSet::new(), true);
-    handle.needs(mark, Lookups::NONE).unwrap();
+    handle.needs(mark, CompatLookups::NONE).unwrap();
     assert!(is_on(&lamp));
 }
 
@@ -138,23 +140,23 @@ fn the_sweeper_is_nudged_by_what_changed_and_not_by_what_did_not() {
     let (_lamp, handle) = handle();
     let soon = Duration::from_millis(1);
     let pods = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
-    assert!(!handle.wait(soon).nudged);
+    assert!(!handle.wait(soon).at_once);
     handle.passed(pods.clone(), true);
-    assert!(handle.wait(soon).nudged);
+    assert!(handle.wait(soon).at_once);
     let (around, _) = handle.begin();
     assert_eq!(around.endpoints.as_deref(), Some(&pods));
     handle.passed(pods, true);
-    assert!(!handle.wait(soon).nudged);
+    assert!(!handle.wait(soon).at_once);
     handle.passed(BTreeSet::new(), true);
-    assert!(handle.wait(soon).nudged);
+    assert!(handle.wait(soon).at_once);
 }
 
 #[test]
 fn what_is_asked_after_the_end_is_dropped() {
     let (_lamp, handle) = handle();
-    let (sender, mut receiver) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = mpsc::channel();
     handle.stop();
     handle.stats(Box::new(move |stats| drop(sender.send(stats))));
-    assert!(receiver.try_recv().is_err());
+    assert_eq!(receiver.try_recv().err(), Some(TryRecvError::Disconnected));
     assert!(handle.wait(Duration::ZERO).stops);
 }

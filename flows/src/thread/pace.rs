@@ -6,8 +6,9 @@ use std::time::Duration;
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// Interval between two sweeps of full maps.
 pub const SHORTEST: Duration = Duration::from_millis(500);
-/// Interval to the sweep after one that has found something to check again.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// Interval to the sweep after one that has found something to check again, or a destination that is
+/// short of ports.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 /// Interval at which failures and the fill level are checked between sweeps.
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
@@ -16,10 +17,10 @@ pub const EARLY: f64 = 0.75;
 /// at once.
 pub const PRESSED: f64 = 0.9;
 /// The part of an endpoint's quota from which flows of single queries are removed early.
-pub(super) const HALF: f64 = 0.5;
+pub(crate) const HALF: f64 = 0.5;
 /// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
 /// sweeps.
-pub(super) const REST: u32 = 9;
+pub(crate) const REST: u32 = 9;
 
 /// Rest after a sweep if endpoints or policy have changed since, in multiples of its duration.
 ///
@@ -30,30 +31,30 @@ const REST_NUDGED: u32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Watch {
     /// Fill level of the fullest map, or of the fullest quota of an endpoint, from 0 to 1.
-    pub(super) fill: f64,
+    pub(crate) fill: f64,
     /// True if an allocation has failed since the last sweep.
-    pub(super) failed: bool,
+    pub(crate) failed: bool,
     /// True if endpoints or policy have changed since the last sweep.
-    pub(super) nudged: bool,
-    /// True if the last sweep has found something to check again.
-    pub(super) doubtful: bool,
+    pub(super) at_once: bool,
+    /// True if the last sweep has found something to check again, or a destination short of ports.
+    pub(super) urgent: bool,
     /// Time since the last sweep ended.
-    pub(super) since: Duration,
+    pub(crate) since: Duration,
     /// Duration of the last sweep.
-    pub(super) took: Duration,
+    pub(crate) took: Duration,
 }
 
 impl Watch {
     /// True if a sweep is due.
     #[must_use]
     pub(super) fn is_due(&self) -> bool {
-        if self.nudged {
+        if self.at_once {
             return self.since >= self.took * REST_NUDGED;
         }
         let rest = self.took * REST;
         let interval = if self.failed || self.fill > EARLY {
             SHORTEST
-        } else if self.doubtful {
+        } else if self.urgent {
             interval(self.fill).min(AGAIN)
         } else {
             interval(self.fill)
@@ -64,7 +65,7 @@ impl Watch {
 
 /// Interval between two sweeps at a fill level: linear from the longest at 0 to the shortest at 1.
 #[must_use]
-pub(super) fn interval(fill: f64) -> Duration {
+pub(crate) fn interval(fill: f64) -> Duration {
     let free = (1.0 - fill).clamp(0.0, 1.0);
     LONGEST.mul_f64(free).max(SHORTEST)
 }
@@ -103,25 +104,25 @@ mod tests {
             ..watch
         };
         assert!(failed.is_due());
-        let nudged = Watch {
-            nudged: true,
+        let at_once = Watch {
+            at_once: true,
             since: Duration::from_millis(60),
             ..watch
         };
-        assert!(nudged.is_due());
+        assert!(at_once.is_due());
         let at_once = Watch {
             since: Duration::from_millis(59),
-            ..nudged
+            ..at_once
         };
         assert!(!at_once.is_due(), "at most a quarter of a CPU");
-        let doubtful = Watch {
-            doubtful: true,
+        let urgent = Watch {
+            urgent: true,
             ..watch
         };
-        assert!(!doubtful.is_due());
+        assert!(!urgent.is_due());
         let again = Watch {
             since: AGAIN,
-            ..doubtful
+            ..urgent
         };
         assert!(again.is_due());
     }

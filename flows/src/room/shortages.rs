@@ -6,25 +6,25 @@ use datapath_common::abi::{Flow, FlowKey, Note, inbound_quota};
 use ipam::Family;
 
 use super::crowd::Crowded;
-use super::judge::Short;
 use super::pressed::Pressed;
-use super::tables::NoteKind;
+use crate::sweep::expiry::Short;
+use crate::tables::NoteKind;
 
 /// Shortages. An endpoint that has used up its quota shortens the timeouts of its own flows alone.
-pub(super) struct Shortages {
+pub(crate) struct Shortages {
     /// Tables.
-    pub(super) tables: Pressed,
+    pub(crate) tables: Pressed,
     /// Keys of `QUOTA` whose endpoints have used up nearly all of it.
-    pub(super) quotas: HashSet<u32>,
+    pub(crate) quotas: HashSet<u32>,
     /// Keys of `QUOTA` whose endpoints have used more than half of it.
-    pub(super) halves: HashSet<u32>,
+    pub(crate) halves: HashSet<u32>,
     /// Destinations that are short of ports.
-    pub(super) crowded: Crowded,
+    pub(crate) crowded: Crowded,
 }
 
 impl Shortages {
     /// For a translated flow.
-    pub(super) fn of_flow(&self, family: Family, key: &FlowKey, flow: &Flow) -> Short {
+    pub(crate) fn of_flow(&self, family: Family, key: &FlowKey, flow: &Flow) -> Short {
         let endpoint = flow.endpoint;
         let is_crowded = self.crowded.has(key);
         Short {
@@ -35,7 +35,7 @@ impl Shortages {
     }
 
     /// For a noted flow. Nothing limits an endpoint's notes of the host's stack.
-    pub(super) fn of_note(&self, kind: NoteKind, note: &Note) -> Short {
+    pub(crate) fn of_note(&self, kind: NoteKind, note: &Note) -> Short {
         let key = inbound_quota(note.endpoint);
         let is_full = kind == NoteKind::Inbound && self.quotas.contains(&key);
         Short::from(self.tables.notes(kind) || is_full)

@@ -6,7 +6,7 @@ use anyhow::Result;
 use datapath_common::abi::{Addr, FlowKey, PortBlockKey};
 use datapath_common::ports;
 
-use super::tables::Tables;
+use crate::tables::Tables;
 
 /// A block as it was, and the ports of it that were met.
 struct Block {
@@ -29,7 +29,7 @@ fn destination(key: &PortBlockKey) -> Destination {
 
 impl Blocks {
     /// The blocks that there are.
-    pub(super) fn read(tables: &impl Tables) -> Result<Self> {
+    pub(crate) fn read(tables: &impl Tables) -> Result<Self> {
         let mut blocks = HashMap::new();
         let mut busy = HashSet::new();
         tables.blocks(&mut |key, block| {
@@ -41,7 +41,7 @@ impl Blocks {
     }
 
     /// Records a flow; returns true if its destination is busy.
-    pub(super) fn see(&mut self, key: &FlowKey) -> bool {
+    pub(crate) fn see(&mut self, key: &FlowKey) -> bool {
         if self.blocks.is_empty() {
             return false;
         }
@@ -60,7 +60,7 @@ impl Blocks {
 
     /// Removes the blocks of destinations that no flow has, and clears the bits without a flow. A
     /// flow that was opened during the sweep may lose its bit; that costs a try, and no flow.
-    pub(super) fn clean(self, tables: &impl Tables) -> Result<()> {
+    pub(crate) fn clean(self, tables: &impl Tables) -> Result<()> {
         let met: HashSet<Destination> = self
             .blocks
             .iter()
