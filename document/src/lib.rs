@@ -1,9 +1,11 @@
-//! JSON and YAML texts read into types, with errors that name the field.
+//! JSON and YAML texts read into types, with errors that name the field; settings from types.
 
 mod file;
+mod place;
+pub mod settings;
 
 use serde::{Deserialize, Deserializer};
-use serde_path_to_error::Track;
+use serde_path_to_error::{Path, Track};
 
 pub use self::file::{FileError, SIZE_MAX, read_file, read_file_up_to};
 
@@ -53,7 +55,7 @@ pub fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadErro
     let mut json = serde_json::Deserializer::from_str(text);
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
     let value = T::deserialize(tracked).and_then(|value| json.end().map(|()| value));
-    value.map_err(|error| ReadError::new(track, &error.to_string()))
+    value.map_err(|error| ReadError::new(&track.path(), &error.to_string()))
 }
 
 /// Reads a YAML text that does not have too many brackets.
@@ -69,12 +71,15 @@ where
     // As an option, because a text of comments alone holds no value.
     let tracked = serde_path_to_error::Deserializer::new(yaml, &mut track);
     let value = Option::<T>::deserialize(tracked).map(Option::unwrap_or_default);
-    value.map_err(|error| ReadError::new(track, &error.to_string()))
+    value.map_err(|error| {
+        let path = track.path();
+        ReadError::new(&path, &place::message(&error, text, &path))
+    })
 }
 
 impl ReadError {
-    fn new(track: Track, message: &str) -> Self {
-        let path = track.path().to_string();
+    fn new(path: &Path, message: &str) -> Self {
+        let path = path.to_string();
         let message = without_path(message, &path).to_owned();
         // An unknown part of the path is "?" at its end, and the whole document is ".".
         let known = path.strip_suffix(".?").unwrap_or(&path);
@@ -108,7 +113,7 @@ where
         let value =
             Option::<T>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track));
         let value = value.map(Option::unwrap_or_default);
-        let value = value.map_err(|error| ReadError::new(track, &error.to_string()));
+        let value = value.map_err(|error| ReadError::new(&track.path(), &error.to_string()));
         // The reader comes no further than a place that is no YAML, and never ends there.
         let is_stuck = matches!(
             (&value, all.last()),

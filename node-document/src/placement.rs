@@ -186,7 +186,7 @@ impl Placing<'_> {
         format!(
             "unknown card: status.eni.enis.{}.number: \"{}\" is that of {holder} too, whose device \
              came first; only network card 0 serves pods, and the instance's metadata service has \
-             not told which card this is (kubernetes.metadata-endpoint)",
+             not reported which card this is (kubernetes.metadata-endpoint)",
             eni.id, eni.device_index
         )
     }

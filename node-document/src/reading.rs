@@ -163,7 +163,7 @@ impl Notation {
         }
     }
 
-    /// Parses a tree by way of a text: in YAML, a word without quotes is a string where one is
+    /// Parses a tree through a text: in YAML, a word without quotes is a string where one is
     /// expected.
     fn typed<T>(self, tree: &Raw) -> Result<T, ReadError>
     where
