@@ -1,6 +1,6 @@
 //! The lower half of Towpath's agent: brings a node's kernel to an intent, and keeps it so.
 //!
-//! Data moves one way; see ARCHITECTURE.md:
+//! Data flows in one direction; see ARCHITECTURE.md:
 //!
 //! ```text
 //! Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel

@@ -1,8 +1,8 @@
 //! The programs' settings at load, and the sizes of their maps.
 
 use aya::EbpfLoader;
-use datapath_common::abi::{self, map};
-use datapath_common::config::{self, PortSlice};
+use datapath_common::abi::{self, FlowQuotas, map};
+use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
@@ -15,7 +15,7 @@ use crate::intent::masquerade::{NO_SLICES, PortList, cover};
 /// whole capacity of a map.
 pub const LEAST_NOTES: u32 = 1024;
 
-/// Which way pod traffic takes.
+/// The path of pod traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DatapathMode {
     /// Past the host's stack wherever that is not needed.
@@ -24,7 +24,7 @@ pub enum DatapathMode {
     /// As `Direct`, but flows that the stack carries are recorded, and take it in both directions:
     /// service NAT may have translated them.
     ServiceNat,
-    /// Through the stack, both ways: there is nothing to note.
+    /// Through the stack, in both directions: there is nothing to note.
     Stack,
 }
 
@@ -39,7 +39,7 @@ pub struct DatapathSettings {
     pub masquerade_v6: bool,
     /// Treatment of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
-    /// Which way pod traffic takes.
+    /// The path of pod traffic.
     pub path: DatapathMode,
     /// The ports of translation; [`PortSlice::NONE`] after the last one.
     pub slices: [PortSlice; PortSlice::MAX],
@@ -53,12 +53,8 @@ pub struct DatapathSettings {
     pub inbound: u32,
     /// Most flows of the host's stack.
     pub stack: u32,
-    /// Most translated flows of one endpoint.
-    pub flows_per_endpoint: u32,
-    /// Most flows from the outside of one endpoint.
-    pub inbound_per_endpoint: u32,
-    /// Most flows of the host.
-    pub flows_of_host: u32,
+    /// Most flows of each owner.
+    pub quotas: FlowQuotas,
     /// Entries of the flow cache for each CPU: a power of two, or 0 for none.
     pub cache: u32,
 }
@@ -67,9 +63,7 @@ impl From<&DatapathSettings> for Limits {
     fn from(settings: &DatapathSettings) -> Self {
         Self {
             ports: settings.ports().count(),
-            per_endpoint: settings.flows_per_endpoint,
-            inbound_per_endpoint: settings.inbound_per_endpoint,
-            host: settings.flows_of_host,
+            quotas: settings.quotas,
         }
     }
 }
@@ -121,9 +115,9 @@ impl DatapathSettings {
             .find_map(|(map, capacity)| (map == name).then_some(capacity))
     }
 
-    /// The capacities that are settings.
-    fn capacities(&self) -> [(&'static str, u32); 7] {
-        [
+    /// The capacities that are settings, by map.
+    fn capacities(&self) -> Vec<(&'static str, u32)> {
+        vec![
             (map::FLOWS_V4, self.flows_v4),
             (map::MOVED_V4, self.flows_v4),
             (map::FLOWS_V6, self.flows_v6),
@@ -132,6 +126,36 @@ impl DatapathSettings {
             (map::STACK, self.stack),
             // A map has an entry at least.
             (map::CACHE, self.cache().saturating_mul(cpus()).max(1)),
+        ]
+    }
+
+    /// The settings as globals of the object: the symbol and its words.
+    fn globals(&self) -> Vec<(&'static str, Vec<u32>)> {
+        let (mark, quotas) = (self.mark, self.quotas);
+        let ports = self.ports();
+        vec![
+            ("MARK_SHIFT", vec![mark.shift()]),
+            ("MARK_MASK", vec![mark.mask()]),
+            ("MARK_EXCEPTION", vec![mark.exception()]),
+            ("MARK_DONE", vec![mark.done()]),
+            ("MASQUERADE_V4", vec![self.masquerade_v4.into()]),
+            ("MASQUERADE_V6", vec![self.masquerade_v6.into()]),
+            ("METADATA_POLICY", vec![self.metadata as u32]),
+            (
+                "PATH_STACK",
+                vec![(self.path == DatapathMode::Stack).into()],
+            ),
+            (
+                "SERVICE_NAT",
+                vec![(self.path == DatapathMode::ServiceNat).into()],
+            ),
+            ("FLOWS_PER_ENDPOINT", vec![quotas.endpoint]),
+            ("INBOUND_PER_ENDPOINT", vec![quotas.inbound]),
+            ("FLOWS_OF_HOST", vec![quotas.host]),
+            ("CACHE_ENTRIES", vec![self.cache()]),
+            ("OPEN_SLICES", ports.open().to_words().to_vec()),
+            ("RESERVE_SLICES", ports.reserve().to_words().to_vec()),
+            ("KNOWN_SLICES", self.known_ports().to_words().to_vec()),
         ]
     }
 }
@@ -157,9 +181,7 @@ impl Default for DatapathSettings {
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,
             stack: abi::DEFAULT_STACK,
-            flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
-            inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
-            flows_of_host: abi::DEFAULT_FLOWS_OF_HOST,
+            quotas: FlowQuotas::DEFAULT,
             cache: abi::DEFAULT_CACHE,
         }
     }
@@ -168,11 +190,8 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 14],
-    open: [u32; PortSlice::MAX],
-    reserve: [u32; PortSlice::MAX],
-    known: [u32; PortSlice::MAX],
-    capacities: [(&'static str, u32); 7],
+    words: Vec<(&'static str, Vec<u32>)>,
+    capacities: Vec<(&'static str, u32)>,
 }
 
 impl Globals {
@@ -180,45 +199,19 @@ impl Globals {
     /// [`super::jiffies_per_second`]).
     #[must_use]
     pub fn new(settings: &DatapathSettings, jiffies_per_second: u32) -> Self {
-        let mark = settings.mark;
+        let mut words = settings.globals();
+        words.push(("JIFFIES_PER_SECOND", vec![jiffies_per_second]));
         Self {
-            words: [
-                (config::MARK_SHIFT, mark.shift()),
-                (config::MARK_MASK, mark.mask()),
-                (config::MARK_EXCEPTION, mark.exception()),
-                (config::MARK_DONE, mark.done()),
-                (config::JIFFIES_PER_SECOND, jiffies_per_second),
-                (config::MASQUERADE_V4, settings.masquerade_v4.into()),
-                (config::MASQUERADE_V6, settings.masquerade_v6.into()),
-                (config::METADATA_POLICY, settings.metadata as u32),
-                (
-                    config::PATH_STACK,
-                    (settings.path == DatapathMode::Stack).into(),
-                ),
-                (
-                    config::SERVICE_NAT,
-                    (settings.path == DatapathMode::ServiceNat).into(),
-                ),
-                (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
-                (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
-                (config::FLOWS_OF_HOST, settings.flows_of_host),
-                (config::CACHE_ENTRIES, settings.cache()),
-            ],
-            open: settings.ports().open().to_words(),
-            reserve: settings.ports().reserve().to_words(),
-            known: settings.known_ports().to_words(),
+            words,
             capacities: settings.capacities(),
         }
     }
 
     /// Puts the globals for the programs and the capacities of the maps into a loader.
     pub fn put<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
-        for (name, word) in &self.words {
-            loader.override_global(name, word, true);
+        for (symbol, words) in &self.words {
+            loader.override_global(symbol, words.as_slice(), true);
         }
-        loader.override_global(config::OPEN_SLICES, &self.open, true);
-        loader.override_global(config::RESERVE_SLICES, &self.reserve, true);
-        loader.override_global(config::KNOWN_SLICES, &self.known, true);
         for (name, capacity) in &self.capacities {
             loader.map_max_entries(name, *capacity);
         }
@@ -237,13 +230,16 @@ mod tests {
                 ..DatapathSettings::default()
             };
             let globals = Globals::new(&settings, 1000);
-            let mut words = globals.words.into_iter();
-            let entries =
-                words.find_map(|(name, word)| (name == config::CACHE_ENTRIES).then_some(word));
+            let mut globals = globals.words.into_iter();
+            let entries = globals.find(|(symbol, _)| *symbol == "CACHE_ENTRIES");
+            let entries = entries.map(|(_, words)| words);
             (entries, settings.capacity(map::CACHE) > Some(1))
         };
-        assert_eq!(by(DatapathMode::Stack), (Some(0), false));
-        assert_eq!(by(DatapathMode::Direct), (Some(abi::DEFAULT_CACHE), true));
+        assert_eq!(by(DatapathMode::Stack), (Some(vec![0]), false));
+        assert_eq!(
+            by(DatapathMode::Direct),
+            (Some(vec![abi::DEFAULT_CACHE]), true)
+        );
     }
 
     #[test]

@@ -40,12 +40,12 @@ pub(super) fn add(builder: &mut Builder<'_>, hosts: &HostNetworks) -> Vec<Exempt
         let entry = MapEntry::Destination(net, class);
         builder.put(Scope::Node, Object::MapEntry(entry));
     }
-    let told = DestinationClass::EXEMPT
+    let reported = DestinationClass::EXEMPT
         .union(DestinationClass::METADATA)
         .union(DestinationClass::ROUTED);
     let exempt = known
         .into_iter()
-        .filter(|known| known.class.intersects(told));
+        .filter(|known| known.class.intersects(reported));
     let mut exempt: Vec<ExemptCidr> = exempt
         .map(|known| ExemptCidr {
             cidr: known.net,

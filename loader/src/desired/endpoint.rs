@@ -52,9 +52,9 @@ pub(super) fn lost_owners(
         .collect()
 }
 
-/// By which ENIs endpoints' packets can leave.
+/// The ENIs by which endpoints' packets can leave.
 #[derive(Clone, Copy)]
-pub(super) struct Ways<'a> {
+pub(super) struct EgressEnis<'a> {
     /// The ENIs of the document.
     pub(super) enis: &'a Enis<'a>,
     /// The ENI that an address had before the document took it away.
@@ -66,7 +66,7 @@ pub(super) struct Ways<'a> {
 /// Adds everything of every endpoint, and says how each stands.
 pub(super) fn add(
     builder: &mut Builder<'_>,
-    ways: &Ways<'_>,
+    egress: &EgressEnis<'_>,
     hosts: &BTreeMap<IpAddr, HostAddress>,
 ) -> BTreeMap<EndpointId, EndpointView> {
     let intent = builder.intent;
@@ -83,7 +83,7 @@ pub(super) fn add(
         let mut of = OneEndpoint {
             id,
             endpoint,
-            ways: *ways,
+            egress: *egress,
             sources: &sources,
             problem: None,
         };
@@ -154,7 +154,7 @@ fn is_via_stack(builder: &Builder<'_>, address: IpAddr, ifindex: u32) -> bool {
 struct OneEndpoint<'a> {
     id: EndpointId,
     endpoint: &'a Endpoint,
-    ways: Ways<'a>,
+    egress: EgressEnis<'a>,
     sources: &'a BTreeMap<Family, IpAddr>,
     problem: Option<String>,
 }
@@ -269,18 +269,18 @@ impl OneEndpoint<'_> {
     /// The ENI that owns an address, and its device: 0 where there is none. Without an ENI whose
     /// number the mark can carry the address gets no entry, and what the pod sends is dropped.
     fn owner(&mut self, intent: &Intent, address: IpAddr) -> Option<(EniNumber, u32)> {
-        let mut enis = self.ways.enis.values();
+        let mut enis = self.egress.enis.values();
         let owning = enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(address));
         let Some(resolved) = owning else {
             if let Some(pool) = intent.plain_pool_of(address) {
-                if self.ways.primary.is_none() {
+                if self.egress.primary.is_none() {
                     let waits = "waits for the primary ENI, by which plain pools leave";
                     self.fail(format!("address {address} of pool {pool} {waits}"));
                 }
-                return Some((EniNumber::PRIMARY, self.ways.primary.unwrap_or(0)));
+                return Some((EniNumber::PRIMARY, self.egress.primary.unwrap_or(0)));
             }
             self.fail(self.why_no_owner(address));
-            let lost = self.ways.lost.get(&address);
+            let lost = self.egress.lost.get(&address);
             return lost.map(|number| (*number, 0));
         };
         let number = resolved.eni.number;
@@ -293,7 +293,7 @@ impl OneEndpoint<'_> {
 
     /// Why no ENI for pods owns an address: the ENI that has it is excluded, or there is none.
     fn why_no_owner(&self, address: IpAddr) -> String {
-        let mut enis = self.ways.enis.values().map(|resolved| resolved.eni);
+        let mut enis = self.egress.enis.values().map(|resolved| resolved.eni);
         let excluded = enis.find_map(|eni| {
             let reason = eni.excluded.as_ref().filter(|_| eni.owns(address))?;
             Some((eni, reason))
@@ -309,7 +309,7 @@ impl OneEndpoint<'_> {
 
     fn view(self, intent: &Intent, device: Option<&Link>) -> EndpointView {
         let owner = |address: &IpAddr| {
-            let mut enis = self.ways.enis.values();
+            let mut enis = self.egress.enis.values();
             let owning = enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(*address));
             let plain = || intent.plain_pool_of(*address).map(|_| EniNumber::PRIMARY);
             owning.map(|r| r.eni.number).or_else(plain)

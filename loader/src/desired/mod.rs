@@ -67,12 +67,12 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
     }
     let ingress = ingress::add(&mut builder, &enis);
     let hosts = node::add_host_addresses(&mut builder, &exits, &ingress);
-    let ways = endpoint::Ways {
+    let egress = endpoint::EgressEnis {
         enis: &enis,
         lost: &lost,
         primary: exits.device(EniNumber::PRIMARY),
     };
-    let endpoints = endpoint::add(&mut builder, &ways, &hosts);
+    let endpoints = endpoint::add(&mut builder, &egress, &hosts);
     let exempt = destinations::add(&mut builder, &networks);
 
     Desired {

@@ -18,7 +18,7 @@ use crate::kernel::{Link, MapEntry, MapKey, Observed};
 
 type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 
-/// The ways out that translated packets can take.
+/// The ENIs by which translated packets can leave.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     all: BTreeMap<EniNumber, ExitEni>,
@@ -26,7 +26,7 @@ pub(super) struct Exits {
     share: u16,
 }
 
-/// One ENI as a way out.
+/// One ENI as an egress.
 #[derive(Debug)]
 struct ExitEni {
     id: Option<String>,
@@ -36,12 +36,12 @@ struct ExitEni {
     ifindex: u32,
     mtu: u32,
     public: Option<IpAddr>,
-    families: [Way; 2],
+    families: [Egress; 2],
 }
 
-/// An ENI as a way out of one family.
+/// The egress of one family by an ENI.
 #[derive(Debug)]
-struct Way {
+struct Egress {
     gateway: Option<IpAddr>,
     /// The translation address, or why there is none.
     address: Result<IpAddr, String>,
@@ -60,7 +60,7 @@ struct Candidate<'a> {
     is_extra: bool,
 }
 
-/// Finds the ways out. `number_0_is_lost`: packets of number 0 have to stay fenced.
+/// Finds the egress ENIs. `number_0_is_lost`: packets of number 0 have to stay fenced.
 pub(super) fn exits(
     intent: &Intent,
     observed: &Observed,
@@ -109,7 +109,7 @@ fn share(intent: &Intent) -> u16 {
 }
 
 impl Exits {
-    /// The device of an ENI that is a way out.
+    /// The device of an egress ENI.
     pub(super) fn device(&self, number: EniNumber) -> Option<u32> {
         self.all.get(&number).map(|exit| exit.ifindex)
     }
@@ -122,7 +122,7 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     fn exit(&self, of: &Candidate<'_>) -> ExitEni {
-        let way = |family| {
+        let egress = |family| {
             let address = match (family, of.eni) {
                 (Family::V4, Some(eni)) if eni.use_primary_address => {
                     Err("use-primary-address: its own address is a pod's to have".to_owned())
@@ -141,7 +141,7 @@ impl Scene<'_> {
                     address.and_then(|address| self.gateway_v4(of.device.ifindex, *address))
                 }
             };
-            Way {
+            Egress {
                 is_given_to_pods: family == Family::V4
                     && of.eni.is_some_and(|eni| eni.use_primary_address),
                 // Without a next hop nothing can leave, and the address is of no use.
@@ -166,7 +166,7 @@ impl Scene<'_> {
             ifindex: of.device.ifindex,
             mtu: of.mtu,
             public,
-            families: Family::ALL.map(way),
+            families: Family::ALL.map(egress),
         }
     }
 
@@ -248,7 +248,7 @@ impl Exits {
             .get(&EniNumber::PRIMARY)
             .is_some_and(|exit| exit.public.is_some());
         for (number, exit) in &mut self.all {
-            for (family, way) in Family::ALL.into_iter().zip(&mut exit.families) {
+            for (family, egress) in Family::ALL.into_iter().zip(&mut exit.families) {
                 let (external, why) = match policy {
                     _ if number.is_primary() => (*number, "it is the primary".to_owned()),
                     ExternalPolicy::OwnEni => (*number, "own-eni".to_owned()),
@@ -269,8 +269,8 @@ impl Exits {
                         "auto: the primary has no public address".to_owned(),
                     ),
                 };
-                let may_change = policy == ExternalPolicy::Auto || way.is_given_to_pods;
-                (way.external, way.why) = match &way.address {
+                let may_change = policy == ExternalPolicy::Auto || egress.is_given_to_pods;
+                (egress.external, egress.why) = match &egress.address {
                     Err(reason) if external == *number && !number.is_primary() && may_change => {
                         (EniNumber::PRIMARY, format!("{reason}: by the primary"))
                     }
@@ -288,13 +288,14 @@ impl Exits {
         self.all
             .get(&number)
             .map_or([EniAddresses::NONE; 2], |exit| {
-                [&exit.families[0], &exit.families[1]].map(|way| {
+                [&exit.families[0], &exit.families[1]].map(|egress| {
                     EniAddresses::new(
-                        way.gateway.map_or(Addr::UNSPECIFIED, Addr::from),
-                        way.address
+                        egress.gateway.map_or(Addr::UNSPECIFIED, Addr::from),
+                        egress
+                            .address
                             .as_ref()
                             .map_or(Addr::UNSPECIFIED, |a| Addr::from(*a)),
-                        way.external.0,
+                        egress.external.0,
                     )
                     .with_share(self.share)
                 })
@@ -303,11 +304,11 @@ impl Exits {
 
     /// The translation address of an ENI.
     pub(super) fn address(&self, number: EniNumber, family: Family) -> Option<IpAddr> {
-        let mut ways = Family::ALL
+        let mut families = Family::ALL
             .into_iter()
             .zip(&self.all.get(&number)?.families);
-        let (_, way) = ways.find(|(of, _)| *of == family)?;
-        way.address.as_ref().ok().copied()
+        let (_, egress) = families.find(|(of, _)| *of == family)?;
+        egress.address.as_ref().ok().copied()
     }
 
     /// The entry of a primary that no pod uses.
@@ -320,19 +321,19 @@ impl Exits {
     /// Every translation address and its ENI.
     pub(super) fn translation_addresses(&self) -> impl Iterator<Item = (IpAddr, EniNumber)> {
         self.all.iter().flat_map(|(number, exit)| {
-            let ways = exit.families.iter();
-            ways.filter_map(|way| Some((*way.address.as_ref().ok()?, *number)))
+            let families = exit.families.iter();
+            families.filter_map(|egress| Some((*egress.address.as_ref().ok()?, *number)))
         })
     }
 
     /// The translation of each ENI, for people.
     pub(super) fn view(&self) -> Vec<EniMasquerade> {
         let of = |(number, exit): (&EniNumber, &ExitEni)| {
-            let [v4, v6] = [&exit.families[0], &exit.families[1]].map(|way| FamilyMasquerade {
-                address: way.address.as_ref().ok().copied(),
-                no_address: way.address.as_ref().err().cloned(),
-                external: way.external,
-                why: way.why.clone(),
+            let [v4, v6] = [&exit.families[0], &exit.families[1]].map(|egress| FamilyMasquerade {
+                address: egress.address.as_ref().ok().copied(),
+                no_address: egress.address.as_ref().err().cloned(),
+                external: egress.external,
+                why: egress.why.clone(),
             });
             EniMasquerade {
                 number: *number,

@@ -18,7 +18,7 @@ use ipam::Family;
 use ipam::node::AllocatedPool;
 use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
-use kubernetes::crd_mode::FlatPool;
+use kubernetes::node::crd_mode::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::constants;
@@ -130,7 +130,7 @@ pub struct Node {
     /// The node's single addresses, if these count and not the ENIs' blocks.
     pub flat: Option<FlatPool>,
     /// True if the operator takes blocks back only for the object's current version
-    /// (`kubernetes::marks`).
+    /// (`kubernetes::node::marks`).
     pub is_versioned: bool,
     /// State of the public address that the node should have.
     pub static_address: StaticAddress,
@@ -241,13 +241,13 @@ pub struct Endpoint {
     /// MTU of its interface, in bytes.
     pub mtu: u32,
     /// Its data that the kernel does not need.
-    pub about: About,
+    pub about: EndpointMeta,
 }
 
 /// Data of an attachment that the kernel does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct About {
+pub struct EndpointMeta {
     /// Name of the CNI network that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,

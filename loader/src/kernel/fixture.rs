@@ -13,7 +13,9 @@ use ipnet::IpNet;
 
 use crate::constants;
 use crate::intent::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
-use crate::intent::{About, ClusterServices, Endpoint, Eni, Intent, Node, Settings, StaticAddress};
+use crate::intent::{
+    ClusterServices, Endpoint, EndpointMeta, Eni, Intent, Node, Settings, StaticAddress,
+};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 
 /// Index of ENI 0's device; ENI n's is this plus n.
@@ -61,7 +63,7 @@ pub fn endpoint(name: &str, addresses: &[&str]) -> Endpoint {
         netns: format!("/run/netns/{name}").into(),
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         mtu: 9001,
-        about: About::default(),
+        about: EndpointMeta::default(),
     }
 }
 

@@ -60,6 +60,12 @@ pub trait Kernel: Send {
         Ok(())
     }
 
+    /// Deletes devices together, as far as the kernel does that: it waits for all of them once.
+    /// Their steps follow nevertheless.
+    fn delete_together(&mut self, _devices: &[u32]) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Carries out one step. What is already so, or already gone, is success.
     fn apply(&mut self, step: &Step) -> impl Future<Output = anyhow::Result<()>> + Send;
 }

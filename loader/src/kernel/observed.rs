@@ -25,8 +25,8 @@ pub enum Attachment {
     Dead,
 }
 
-/// The kernel's state, as far as it concerns us. Ordered, so that it compares and prints the same
-/// way every time.
+/// The kernel's state, as far as it concerns us. Ordered, so that it compares and prints
+/// the same every time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Every device of the host's namespace, by index.

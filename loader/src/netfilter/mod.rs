@@ -6,3 +6,5 @@ pub mod conntrack;
 mod periodic;
 pub mod service_nat;
 pub mod untracked;
+
+pub use self::periodic::Periodic;

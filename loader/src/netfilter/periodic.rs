@@ -27,9 +27,9 @@ impl Periodic {
         mut look: impl FnMut() -> Duration + Send + 'static,
     ) -> anyhow::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let told = stop.clone();
+        let shared = stop.clone();
         let run = move || {
-            let (stopped, woken) = &*told;
+            let (stopped, woken) = &*shared;
             while !*lock(stopped) {
                 let rest = look();
                 let waited = woken.wait_timeout_while(lock(stopped), rest, |stopped| !*stopped);
@@ -51,7 +51,7 @@ impl Drop for Periodic {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("a thread that looks again and again has panicked");
+            tracing::error!("a thread that checks periodically has panicked");
         }
     }
 }

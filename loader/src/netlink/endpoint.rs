@@ -11,6 +11,10 @@
 //! advertisements are off in the pod: its routes are ours. Where the pod has no IPv6 address, the
 //! family is left as the runtime made it.
 
+pub(super) mod device_name;
+pub(super) mod inspect;
+pub(super) mod pod_routes;
+
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
@@ -24,10 +28,10 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
 };
 
+use self::pod_routes::Maker;
 use super::netns::NetNs;
-use super::pod_routes::Maker;
 use super::socket::{self, Socket};
-use super::{apply, device_name, observe, sysctl};
+use super::{apply, observe, sysctl};
 use crate::constants;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;

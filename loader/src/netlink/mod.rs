@@ -4,16 +4,13 @@
 //! all in the node's. Only `netns` enters another one, and has left it when a call returns.
 
 mod apply;
-mod device_name;
 mod endpoint;
 mod errno;
 mod events;
-mod inspect;
 pub(crate) mod netfilter;
 mod netns;
 mod observe;
 mod others;
-mod pod_routes;
 mod socket;
 mod sysctl;
 
@@ -30,10 +27,10 @@ use self::events::Watched;
 pub use self::netns::{namespaces_by_mac, netns_at};
 pub use self::others::Others;
 use self::socket::Socket;
+pub(crate) use self::sysctl::Held as HeldSysctl;
+use self::sysctl::NodeSysctls;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
-pub use self::sysctl::{
-    automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
-};
+pub use self::sysctl::{PortSysctls, find_sysctls_in, routing_sysctls, write_reserved_ports};
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Link, Observed, StepKind, Sysctl};
@@ -49,6 +46,8 @@ pub struct Netlink {
     watched: Watched,
     /// The reader of routes.
     routes: observe::Reader,
+    /// The sysctls of the node as a whole.
+    node: NodeSysctls,
 }
 
 impl Netlink {
@@ -69,6 +68,7 @@ impl Netlink {
             pod_routes: PodRoutes::default(),
             watched: Watched::default(),
             routes: observe::Reader::default(),
+            node: NodeSysctls::new(),
         })
     }
 
@@ -78,6 +78,7 @@ impl Netlink {
     /// When a table cannot be read; `observed` is then unchanged.
     pub async fn observe(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
         observe::all(&mut self.socket, &mut self.routes, observed).await?;
+        observed.sysctls.extend(self.node.read());
         self.watched.replace(&observed.neighbours);
         Ok(())
     }
@@ -129,7 +130,7 @@ impl Netlink {
         &mut self,
         devices: &BTreeSet<u32>,
     ) -> anyhow::Result<BTreeMap<Sysctl, String>> {
-        let mut all = sysctl::read_node();
+        let mut all = self.node.read();
         for ifindex in devices {
             let found = observe::sysctls(&mut self.socket, *ifindex).await;
             all.extend(found.with_context(|| format!("read the device {ifindex}"))?);
@@ -205,6 +206,15 @@ impl Netlink {
         }
     }
 
+    /// Removes devices together, in the time that one takes. Those that are left have to be removed
+    /// one by one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn delete_together(&mut self, devices: &[u32]) -> anyhow::Result<()> {
+        apply::links::delete_together(&mut self.socket, devices).await
+    }
+
     /// A stream with one item for each burst of changes to links, addresses, rules, routes, permanent
     /// neighbours, qdiscs and tc filters, and the sysctls that the kernel reports (forwarding and
     /// `rp_filter`). Only an observation shows a change to `arp_ignore`, `arp_announce`,
@@ -229,13 +239,13 @@ impl Netlink {
     /// # Errors
     /// When the pod cannot be entered, or its kernel refuses.
     pub async fn follow_pod_routes(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
-        pod_routes::follow(endpoint, &self.pod_routes, self.protocol).await
+        endpoint::pod_routes::follow(endpoint, &self.pod_routes, self.protocol).await
     }
 
     /// Inspects an endpoint's end inside the pod; returns its differences from the created state,
     /// as text.
     pub async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
-        inspect::inspect(endpoint, &self.pod_routes, self.protocol).await
+        endpoint::inspect::inspect(endpoint, &self.pod_routes, self.protocol).await
     }
 
     /// Foreign objects in the kernel; of foreign routes, those out of `devices`. None of them is

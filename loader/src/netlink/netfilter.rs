@@ -16,13 +16,13 @@ use super::socket::{Content, DATAGRAM, DUMP_ATTEMPTS, KERNEL, messages, piece, r
 
 /// The time that the kernel may take for the next part of an answer. It needs microseconds; without
 /// a limit, a lost answer would block the thread for ever.
-const PATIENCE_SECONDS: i64 = 10;
+const REPLY_TIMEOUT_SECONDS: i64 = 10;
 
 /// The subsystem of nfnetlink that a batch is for (`NFNL_SUBSYS_NFTABLES` in
 /// include/uapi/linux/netfilter/nfnetlink.h).
 const NFTABLES: u16 = 10;
 
-/// A blocking nfnetlink socket with one request under way at a time.
+/// A blocking nfnetlink socket with one request in flight at a time.
 pub(crate) struct Socket {
     inner: Inner,
     sequence: u32,
@@ -42,7 +42,7 @@ fn connect() -> io::Result<Inner> {
     setsockopt(
         &socket,
         sockopt::ReceiveTimeout,
-        &TimeVal::seconds(PATIENCE_SECONDS),
+        &TimeVal::seconds(REPLY_TIMEOUT_SECONDS),
     )?;
     Ok(socket)
 }
@@ -139,7 +139,7 @@ impl Socket {
         }
         tracing::debug!(
             attempts = DUMP_ATTEMPTS,
-            "no consistent look at a table of netfilter's"
+            "no consistent dump of a table of netfilter"
         );
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Socket {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let text = format!("no answer within {PATIENCE_SECONDS} s");
+                    let text = format!("no answer within {REPLY_TIMEOUT_SECONDS} s");
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
                 Err(error) => return Err(error),

@@ -28,7 +28,7 @@ pub(super) const DATAGRAM: usize = 64 * 1024;
 /// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h: the reason as text.
 const ATTRIBUTE_REASON: u16 = 1;
 
-/// A netlink socket with one request under way at a time.
+/// A netlink socket with one request in flight at a time.
 pub(super) struct Socket {
     fd: AsyncFd<Inner>,
     sequence: u32,
@@ -96,7 +96,7 @@ impl Socket {
         }
         tracing::debug!(
             attempts = DUMP_ATTEMPTS,
-            "no consistent look at a kernel table"
+            "no consistent dump of a kernel table"
         );
         Ok(seen)
     }

@@ -1,6 +1,7 @@
 //! Sysctls under `/proc/sys/net`, which shows each thread those of its own network namespace.
 
-use std::collections::BTreeMap;
+mod held;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,27 +10,10 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use ipam::Family;
 
+pub(crate) use self::held::Held;
+pub(super) use self::held::NodeSysctls;
+pub use self::held::PortSysctls;
 use crate::intent::masquerade::PortList;
-use crate::kernel::{Sysctl, SysctlScope};
-
-/// The sysctls of the node as a whole that we manage.
-const NODE: [Sysctl; 3] = [
-    Sysctl {
-        family: Family::V4,
-        scope: SysctlScope::Family,
-        name: "ip_forward",
-    },
-    Sysctl {
-        family: Family::V4,
-        scope: SysctlScope::All,
-        name: "send_redirects",
-    },
-    Sysctl {
-        family: Family::V6,
-        scope: SysctlScope::All,
-        name: "forwarding",
-    },
-];
 
 /// Default folder of the sysctls.
 const USUAL: &str = "/proc/sys/net";
@@ -69,18 +53,6 @@ pub(super) fn write(path: &Path, value: &str) -> anyhow::Result<()> {
         .open(path)
         .and_then(|mut file| file.write_all(value.as_bytes()))
         .with_context(|| format!("write {value:?} to {}", path.display()))
-}
-
-/// The sysctls of the node as a whole; one that is missing, because a family is off, is left out.
-pub(super) fn read_node() -> BTreeMap<Sysctl, String> {
-    let mut found = BTreeMap::new();
-    for sysctl in NODE {
-        let device = (sysctl.scope == SysctlScope::All).then_some("all");
-        if let Some(value) = read(&path(sysctl.family, device, sysctl.name)) {
-            found.insert(sysctl, value);
-        }
-    }
-    found
 }
 
 /// The sysctls that change how packets of ours are routed, for the status: their names as
@@ -124,12 +96,6 @@ fn reserved_path() -> PathBuf {
     path(Family::V4, None, "ip_local_reserved_ports")
 }
 
-/// The ports that the host's automatic ports exclude; none if they are unknown.
-#[must_use]
-pub fn reserved_ports() -> Option<PortList> {
-    read(&reserved_path())?.parse().ok()
-}
-
 /// Sets the ports that the host's automatic ports keep off.
 ///
 /// # Errors
@@ -139,21 +105,15 @@ pub fn write_reserved_ports(ports: &PortList) -> anyhow::Result<()> {
     write(&reserved_path(), &format!("{ports}\n"))
 }
 
-/// The range of the host's automatic ports, by which also IPv6 goes.
-#[must_use]
-pub fn automatic_ports() -> Option<PortList> {
-    let text = read(&path(Family::V4, None, "ip_local_port_range"))?;
-    let mut ends = text.split_whitespace().map(str::parse);
-    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
-    Some(PortList::new([(first, last)]))
-}
-
 /// A number that netfilter has as a sysctl; none where the part of the kernel is missing.
 pub(crate) fn netfilter(name: &str) -> Option<u32> {
-    read(&folder().join("netfilter").join(name))?.parse().ok()
+    read(&netfilter_path(name))?.parse().ok()
+}
+
+fn netfilter_path(name: &str) -> PathBuf {
+    folder().join("netfilter").join(name)
 }
 
 fn read(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().to_owned())
+    Held::new(path.to_owned()).read()
 }

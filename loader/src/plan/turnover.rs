@@ -27,11 +27,11 @@ pub(super) fn removed_first<'o>(
 ) -> Vec<&'o Owned> {
     let wanted: BTreeMap<ObjectKey, u32> = missing
         .iter()
-        .filter_map(|(object, _)| Some((object.key(), way(object)?.1)))
+        .filter_map(|(object, _)| Some((object.key(), target(object)?.1)))
         .collect();
     let leads_astray = |owned: &&Owned| {
         let object = owned.object();
-        way(&object).is_some_and(|(_, ifindex)| {
+        target(&object).is_some_and(|(_, ifindex)| {
             wanted
                 .get(&object.key())
                 .is_some_and(|other| *other != ifindex)
@@ -51,12 +51,12 @@ pub(super) fn deferred(
     observed: &Observed,
 ) -> BTreeSet<Object> {
     let mut numbers = misnamed_numbers(desired, observed);
-    let gone = first.iter().filter_map(|owned| way(&owned.object()));
+    let gone = first.iter().filter_map(|owned| target(&owned.object()));
     numbers.extend(gone.map(|(number, _)| number));
     missing
         .iter()
         .map(|(object, _)| *object)
-        .filter(|object| way(object).is_some_and(|(number, _)| numbers.contains(&number)))
+        .filter(|object| target(object).is_some_and(|(number, _)| numbers.contains(&number)))
         .collect()
 }
 
@@ -82,7 +82,7 @@ fn named_number(object: &Object) -> Option<(IpAddr, EniNumber)> {
 }
 
 /// Where an object leads the packets of an ENI's number: the number, and the device's index.
-fn way(object: &Object) -> Option<(EniNumber, u32)> {
+fn target(object: &Object) -> Option<(EniNumber, u32)> {
     match object {
         Object::MapEntry(MapEntry::Eni(number, entry)) => Some((*number, entry.ifindex())),
         Object::Route(route) => match route.next_hop {
@@ -131,16 +131,16 @@ mod tests {
         intent
     }
 
-    fn ways_added(plan: &Plan, of: u8) -> usize {
-        let is_way = |object| super::way(object).is_some_and(|(number, _)| number.0 == of);
+    fn targets_added(plan: &Plan, of: u8) -> usize {
+        let is_added = |object| super::target(object).is_some_and(|(number, _)| number.0 == of);
         let added = plan.steps.iter().filter(|p| p.adds);
-        added.filter(|p| is_way(&p.object)).count()
+        added.filter(|p| is_added(&p.object)).count()
     }
 
     #[test]
     fn a_number_leads_nowhere_while_it_changes_hands() {
         let plan = plan(&exchanged(), &settled(&intent()));
-        assert_eq!((ways_added(&plan, 1), ways_added(&plan, 2)), (0, 0));
+        assert_eq!((targets_added(&plan, 1), targets_added(&plan, 2)), (0, 0));
         let added = plan.steps.iter().position(|p| p.adds).unwrap();
         for number in [1, 2] {
             let goes = |p: &crate::plan::Planned| match p.step.kind {
@@ -167,7 +167,7 @@ mod tests {
         let mut eni = crate::kernel::fixture::eni(1);
         eni.mac = mac(1);
         intent.node.enis.insert(EniNumber(1), eni);
-        assert_ne!(ways_added(&plan(&intent, &observed), 1), 0);
+        assert_ne!(targets_added(&plan(&intent, &observed), 1), 0);
 
         let entry = AddressEntry::endpoint(EndpointAddress {
             pool: PoolPolicy::Masquerade,
@@ -182,6 +182,6 @@ mod tests {
         });
         let entry = MapEntry::Address("10.0.9.9".parse().unwrap(), entry);
         observed.maps.insert(entry.key(), entry);
-        assert_eq!(ways_added(&plan(&intent, &observed), 1), 0);
+        assert_eq!(targets_added(&plan(&intent, &observed), 1), 0);
     }
 }

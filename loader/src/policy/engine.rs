@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use api::ids::EniNumber;
 use datapath_common::abi::DestinationClass;
-use datapath_common::masquerade::{Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
+use datapath_common::masquerade::{
+    Exit, FlowRole, KnownFlow, PolicyInput, PolicyOutcome, PoolPolicy, rule,
+};
 use flows::FlowPolicy;
 use ipam::Family;
 use ipnet::IpNet;
@@ -35,7 +37,7 @@ struct Rules {
 }
 
 impl PolicyEngine {
-    /// The judge of a node that is to have these objects.
+    /// The engine of a node that is to have these objects.
     pub fn new<'a>(
         objects: impl IntoIterator<Item = &'a Object>,
         settings: &MasqueradeSettings,
@@ -50,7 +52,7 @@ impl PolicyEngine {
         Self { rules, owners }.with(objects)
     }
 
-    /// The judge of a node that is to have these objects as well.
+    /// The engine of a node that is to have these objects as well.
     #[must_use]
     pub fn with<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
         let rules = &mut self.rules;
@@ -89,18 +91,18 @@ impl PolicyEngine {
         self.rules != other.rules || owners.any(is_moved)
     }
 
-    fn rule(&self, pod: IpAddr, remote: IpAddr) -> Ruling {
+    fn rule(&self, pod: IpAddr, remote: IpAddr) -> PolicyOutcome {
         let rules = &self.rules;
         let class = longest(remote, |net| rules.destinations.get(&net).copied());
-        let question = Question {
+        let input = PolicyInput {
             flow: KnownFlow::None,
             destination: class.map_or(DestinationClass::NONE, |(_, class)| class),
             pool: rules.pools.get(&pod).copied().unwrap_or_default(),
             is_on: rules.settings.is_on(Family::of(remote)),
             metadata: rules.settings.metadata,
-            opening: Opening::Opens,
+            role: FlowRole::New,
         };
-        rule(&question)
+        rule(&input)
     }
 }
 
@@ -108,15 +110,17 @@ impl FlowPolicy for PolicyEngine {
     /// Also where packets would be dropped.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
         match self.rule(pod, remote) {
-            Ruling::Untranslated(_) | Ruling::Drop(_) => true,
-            Ruling::Translated(_) => false,
+            PolicyOutcome::Untranslated(_) | PolicyOutcome::Drop(_) => true,
+            PolicyOutcome::Translated(_) => false,
         }
     }
 
     fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8 {
         match self.rule(pod, remote) {
-            Ruling::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
-            Ruling::Translated(Exit::External) | Ruling::Untranslated(_) | Ruling::Drop(_) => {
+            PolicyOutcome::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
+            PolicyOutcome::Translated(Exit::External)
+            | PolicyOutcome::Untranslated(_)
+            | PolicyOutcome::Drop(_) => {
                 let exits = self.rules.exits.get(&owner);
                 exits.map_or(owner, |(v4, v6)| match Family::of(remote) {
                     Family::V4 => *v4,
@@ -144,13 +148,13 @@ mod tests {
         plug(&mut observed, pod_link(100, "a"));
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let judge = |intent: &crate::intent::Intent| {
+        let engine = |intent: &crate::intent::Intent| {
             PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
             )
         };
-        assert!(!judge(&intent).hides_pods());
+        assert!(!engine(&intent).hides_pods());
         let (block, pod) = (
             "10.99.0.0/28".parse().unwrap(),
             "10.99.0.3".parse().unwrap(),
@@ -158,9 +162,9 @@ mod tests {
         intent.node.pools.insert(block, "mars".to_owned());
         let endpoint = crate::kernel::fixture::endpoint("a", &["10.99.0.3"]);
         intent.endpoints = [(endpoint.id(), endpoint)].into();
-        let judge = judge(&intent);
-        assert!(judge.hides_pods());
-        assert!(!judge.is_exempt(pod, "10.0.9.9".parse().unwrap()));
+        let engine = engine(&intent);
+        assert!(engine.hides_pods());
+        assert!(!engine.is_exempt(pod, "10.0.9.9".parse().unwrap()));
     }
 
     #[test]
@@ -171,27 +175,27 @@ mod tests {
         }
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let judge = |intent: &crate::intent::Intent| {
+        let engine = |intent: &crate::intent::Intent| {
             PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
             )
         };
-        let of = |judge: &PolicyEngine, pod: &str, remote: &str| {
-            judge.is_exempt(pod.parse().unwrap(), remote.parse().unwrap())
+        let of = |engine: &PolicyEngine, pod: &str, remote: &str| {
+            engine.is_exempt(pod.parse().unwrap(), remote.parse().unwrap())
         };
-        let before = judge(&intent);
+        let before = engine(&intent);
         assert!(of(&before, "10.0.1.65", "10.0.9.9"));
         assert!(!of(&before, "10.0.1.65", "1.1.1.1"));
         assert!(!of(&before, "10.0.1.65", "169.254.169.254"));
         assert!(of(&before, "2001:db8:0:1:a::65", "2001:db8:ffff::1"), "off");
         assert!(of(&before, "10.0.0.10", "10.0.9.9"), "the host's own flow");
-        assert_eq!(judge(&intent), before);
+        assert_eq!(engine(&intent), before);
 
         let red = "10.0.1.64/28".parse().unwrap();
         intent.node.pools.insert(red, "red".to_owned());
         intent.settings.masquerade.only_default_pool = true;
-        let after = judge(&intent);
+        let after = engine(&intent);
         assert_ne!(after, before);
         assert!(of(&after, "10.0.1.65", "1.1.1.1"));
         assert!(!of(&after, "10.0.2.66", "1.1.1.1"));
@@ -200,7 +204,7 @@ mod tests {
     #[test]
     fn an_address_that_becomes_another_enis_differs_and_one_that_comes_or_goes_does_not() {
         let entry = |eni| address_entry(eni, PoolPolicy::Masquerade);
-        let judge = |eni: Option<u8>| {
+        let engine = |eni: Option<u8>| {
             let address = "10.0.1.65".parse().unwrap();
             let object = |eni| Object::MapEntry(MapEntry::Address(address, entry(eni)));
             let objects: Vec<_> = eni.map(object).into_iter().collect();
@@ -212,7 +216,7 @@ mod tests {
             (Some(0), None, false),
             (None, Some(0), false),
         ] {
-            let is_it = judge(after).differs_from(&judge(before));
+            let is_it = engine(after).differs_from(&engine(before));
             assert_eq!(is_it, differs, "{before:?} to {after:?}");
         }
     }
@@ -221,17 +225,17 @@ mod tests {
     fn where_a_flow_is_looked_for_first_is_told() {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let judge = |intent: &crate::intent::Intent| {
+        let engine = |intent: &crate::intent::Intent| {
             PolicyEngine::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
         };
-        let of = |judge: &PolicyEngine, remote: &str| {
-            judge.exit("10.0.1.65".parse().unwrap(), remote.parse().unwrap(), 1)
+        let of = |engine: &PolicyEngine, remote: &str| {
+            engine.exit("10.0.1.65".parse().unwrap(), remote.parse().unwrap(), 1)
         };
         intent.settings.masquerade.external = ExternalPolicy::PrimaryEni;
-        let by_primary = judge(&intent);
+        let by_primary = engine(&intent);
         assert_eq!(of(&by_primary, "1.1.1.1"), 0);
         intent.settings.masquerade.external = ExternalPolicy::OwnEni;
-        let by_owner = judge(&intent);
+        let by_owner = engine(&intent);
         assert_ne!(by_owner, by_primary);
         for (remote, eni) in [("1.1.1.1", 1), ("10.0.9.9", 1), ("169.254.169.254", 0)] {
             assert_eq!(of(&by_owner, remote), eni, "{remote}");

@@ -5,7 +5,7 @@ mod engine;
 mod explain;
 
 pub use self::engine::PolicyEngine;
-pub use self::explain::{Asked, Live, unknown_source};
+pub use self::explain::{Live, Packet, unknown_source};
 
 use std::net::IpAddr;
 

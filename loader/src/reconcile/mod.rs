@@ -32,7 +32,7 @@ use self::former_addresses::FormerAddresses;
 use self::repairs::Ledger;
 pub use self::repairs::Repairs;
 use crate::intent::Intent;
-use crate::kernel::{Kernel, Observed, Scope};
+use crate::kernel::{Kernel, Observed, Scope, StepKind};
 use crate::observation::view::View;
 use crate::plan::{Plan, Planned, plan, rests_on};
 
@@ -99,7 +99,7 @@ pub struct Reconciler<K> {
     view: View,
 }
 
-/// A pass under way.
+/// A pass in progress.
 #[derive(Default)]
 struct Progress {
     applied: usize,
@@ -244,9 +244,17 @@ impl<K: Kernel> Reconciler<K> {
     }
 
     async fn apply(&mut self, due: Vec<Planned>, observed: &Observed, progress: &mut Progress) {
-        for planned in due {
+        let mut due = due.into_iter();
+        let mut are_together = false;
+        while let Some(planned) = due.next() {
             if progress.held.takes(&planned, observed) {
                 continue;
+            }
+            if !are_together && matches!(planned.step.kind, StepKind::DeleteDevice(_)) {
+                are_together = true;
+                let rest = due.as_slice();
+                self.delete_together(&planned, rest, observed, &progress.held)
+                    .await;
             }
             let scope = planned.step.scope;
             let text = || planned.object.describe(&observed.links);
@@ -265,6 +273,28 @@ impl<K: Kernel> Reconciler<K> {
                     progress.held.add(planned);
                 }
             }
+        }
+    }
+
+    /// Deletes the devices of a step and of those that follow it, unless they have to stay.
+    async fn delete_together(
+        &mut self,
+        first: &Planned,
+        rest: &[Planned],
+        observed: &Observed,
+        held: &Held,
+    ) {
+        let mut held = held.clone();
+        let rest = rest.iter().filter(|planned| !held.takes(planned, observed));
+        let devices = std::iter::once(first).chain(rest);
+        let devices: Vec<u32> = devices
+            .map_while(|planned| match planned.step.kind {
+                StepKind::DeleteDevice(ifindex) => Some(ifindex),
+                _ => None,
+            })
+            .collect();
+        if devices.len() > 1 {
+            self.kernel.delete_together(&devices).await;
         }
     }
 

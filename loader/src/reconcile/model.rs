@@ -21,6 +21,8 @@ pub struct ModelKernel {
     /// The state after each step.
     pub(crate) history: Vec<Observed>,
     pub steps: Vec<Step>,
+    /// Devices that were to be deleted together.
+    pub(crate) together: Vec<Vec<u32>>,
     /// After so many steps the agent is dead: nothing works any more.
     pub budget: Option<usize>,
     /// Steps that fail.
@@ -38,6 +40,7 @@ impl ModelKernel {
             state,
             history: Vec::new(),
             steps: Vec::new(),
+            together: Vec::new(),
             budget: None,
             refuse: Box::new(|_| false),
             swallow: Box::new(|_| false),
@@ -292,6 +295,10 @@ impl Kernel for ModelKernel {
     fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
         ensure!(!self.forbid, "forbidden");
         Ok(())
+    }
+
+    async fn delete_together(&mut self, devices: &[u32]) {
+        self.together.push(devices.to_vec());
     }
 
     async fn apply(&mut self, step: &Step) -> anyhow::Result<()> {

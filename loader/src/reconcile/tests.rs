@@ -328,7 +328,7 @@ fn nothing_changes_before_it_could_be_announced() {
     assert_eq!(bench.kernel().steps, []);
     assert_eq!(pass.failures.len(), 1, "{:?}", pass.failures);
     assert_eq!(pass.failures[0].step, "prepare a change");
-    assert!(!pass.view.node.is_ready(), "who asks is told");
+    assert!(!pass.view.node.is_ready(), "readiness is reported");
 
     bench.kernel().forbid = false;
     assert!(bench.pass().is_clean());
@@ -520,6 +520,31 @@ fn changes_of_the_intent_and_of_devices_are_no_repairs() {
     assert!(bench.pass().is_clean());
     assert_eq!(eni_entry(&mut bench, 1).map(|e| e.ifindex()), Some(50));
     assert_eq!(bench.reconciler.repairs().total, 0);
+}
+
+#[test]
+fn devices_of_deleted_endpoints_go_together_and_a_single_one_by_itself() {
+    let mut bench = Bench::settled();
+    let deleted = |bench: &mut Bench, names: &[&str]| {
+        for name in names {
+            bench.intent.endpoints.remove(&id(name));
+        }
+        assert!(bench.pass().is_clean());
+        std::mem::take(&mut bench.kernel().together)
+    };
+    let of = |bench: &mut Bench, name: &str| {
+        let links = bench.kernel().state.links.values();
+        let mut its = links.filter(|link| link.name == id(name).device());
+        its.next().unwrap().ifindex
+    };
+    let mut both = [of(&mut bench, "a"), of(&mut bench, "b")];
+    both.sort_unstable();
+    let mut together = deleted(&mut bench, &["a", "b"]);
+    for devices in &mut together {
+        devices.sort_unstable();
+    }
+    assert_eq!(together, [both]);
+    assert_eq!(deleted(&mut bench, &["c"]), [] as [Vec<u32>; 0]);
 }
 
 #[test]

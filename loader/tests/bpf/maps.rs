@@ -9,7 +9,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, map,
 };
 use datapath_common::masquerade::PoolPolicy;
-use flows::{Lookups, Switch as _};
+use flows::{CompatLookups, LookupControl as _};
 use loader::bpf::AttachMode;
 use loader::kernel::{MapEntry, MapKey, StepKind};
 
@@ -102,7 +102,7 @@ fn every_write_makes_the_flow_cache_worthless() {
             assert!(seen.insert(generation()), "{step:?}");
         }
         let nat = datapath.take_nat().unwrap();
-        nat.switch.set(Lookups::ALL).unwrap();
+        nat.switch.set(CompatLookups::ALL).unwrap();
         assert!(seen.insert(generation()), "the switch for exempt packets");
     });
 }

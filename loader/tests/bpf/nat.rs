@@ -17,7 +17,7 @@ use datapath_common::headers::protocol;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 use flows as nat;
-use flows::{FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
+use flows::{FlowPolicy, Lifetimes, Limits, SweepInput, Sweeper, Tables as _};
 use ipam::Family;
 use loader::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
 use loader::kernel::{MapEntry, StepKind};
@@ -110,10 +110,10 @@ fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
     )
 }
 
-fn around() -> Surroundings {
-    Surroundings {
+fn around() -> SweepInput {
+    SweepInput {
         endpoints: Some(Arc::new(BTreeSet::from([IpAddr::from(pod())]))),
-        ..Surroundings::default()
+        ..SweepInput::default()
     }
 }
 
@@ -211,8 +211,8 @@ fn cpu_time() -> Duration {
 /// A switch for tests without policy.
 struct NoSwitch;
 
-impl nat::Switch for NoSwitch {
-    fn set(&self, _lookups: nat::Lookups) -> Result<()> {
+impl nat::LookupControl for NoSwitch {
+    fn set(&self, _lookups: nat::CompatLookups) -> Result<()> {
         Ok(())
     }
 }

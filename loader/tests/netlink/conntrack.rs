@@ -90,7 +90,7 @@ impl Stage {
         Self { client, server }
     }
 
-    /// Opens a connection to a service, and says something both ways.
+    /// Opens a connection to a service, and sends in both directions.
     fn tcp(&self, server: SocketAddr, service: SocketAddr) -> (TcpStream, TcpStream) {
         let listener = inside(&self.server, || TcpListener::bind(server).expect("listen"));
         let here = inside(&self.client, || {
@@ -233,9 +233,9 @@ fn entries_that_lead_to_a_gone_pod_are_removed_and_no_others() {
         for [client, server, service, node] in [V4, V6] {
             let address = |text: &str| text.parse::<IpAddr>().expect("an address");
             let there = SocketAddr::new(address(server), SERVER_PORT);
-            let asked = SocketAddr::new(address(service), SERVICE_PORT);
-            let tcp = stage.tcp(there, asked);
-            let udp = stage.udp(there, address(client), asked);
+            let called = SocketAddr::new(address(service), SERVICE_PORT);
+            let tcp = stage.tcp(there, called);
+            let udp = stage.udp(there, address(client), called);
             let removed = |conntrack: &mut Conntrack, gone: &[&str]| {
                 let gone = gone.iter().copied().map(address).collect();
                 conntrack.remove_leading_to(&gone).expect("remove")

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use api::ids::Owner;
 use ipam::Family;
 use loader::constants;
-use loader::intent::{About, Endpoint};
+use loader::intent::{Endpoint, EndpointMeta};
 use loader::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use loader::netlink::{Netlink, netns_at};
 use loader::observation::ownership::finished_device;
@@ -28,7 +28,7 @@ fn endpoint(netns: &Path, addresses: &[&str]) -> Endpoint {
             .map(|address| address.parse().expect("an address"))
             .collect(),
         mtu: 8900,
-        about: About::default(),
+        about: EndpointMeta::default(),
     }
 }
 

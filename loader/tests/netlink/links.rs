@@ -76,6 +76,24 @@ fn mtu_up_and_delete_work_whatever_a_device_is_called() {
     });
 }
 
+#[test]
+fn devices_are_deleted_together_and_others_stay() {
+    in_netns(async |netlink| {
+        for name in ["one", "two", "other"] {
+            ip(&format!("link add {name} type veth peer name {name}p"));
+        }
+        let [one, two] = [link(netlink, "one").await, link(netlink, "two").await];
+        let gone = u32::MAX >> 1;
+        let devices = [one.ifindex, gone, two.ifindex];
+        netlink.delete_together(&devices).await.unwrap();
+        let left = observe(netlink).await.links;
+        let mut left: Vec<_> = left.into_values().map(|link| link.name).collect();
+        left.sort();
+        assert_eq!(left, ["lo", "other", "otherp"]);
+        netlink.delete_together(&devices).await.unwrap();
+    });
+}
+
 /// Everything that we manage on a device.
 const OF_DEVICE: [(Family, &str, &str); 6] = [
     (Family::V4, "rp_filter", "2"),

@@ -35,7 +35,7 @@ fn is_our_place(filter: &Filter) -> bool {
 }
 
 /// True if a foreign filter has the place of ours. All filters of a priority are of one kind.
-fn is_in_the_way(filter: &Filter, hook: Direction) -> bool {
+fn conflicts(filter: &Filter, hook: Direction) -> bool {
     is_our_priority(filter)
         && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter, hook).is_none()))
 }
@@ -127,12 +127,9 @@ pub(super) fn attach(
         bail!(no_egress(hook));
     }
     let filters = socket.filters(hook.ifindex, direction)?;
-    if let Some(other) = filters
-        .iter()
-        .find(|filter| is_in_the_way(filter, direction))
-    {
+    if let Some(other) = filters.iter().find(|filter| conflicts(filter, direction)) {
         bail!(
-            "device {} has a foreign {} filter {:?} with handle {:#x} in the way, at our priority {}",
+            "device {} has a foreign {} filter {:?} with handle {:#x} at our priority {}",
             hook.ifindex,
             other.kind,
             other.name.as_deref().unwrap_or_default(),

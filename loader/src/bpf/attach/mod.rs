@@ -148,7 +148,7 @@ impl Attachments {
             .collect()
     }
 
-    /// Current is one thing alone, made in a way that this agent allows, that runs this agent's
+    /// Current is a single attachment, by a mechanism that this agent allows, of this agent's
     /// program. A leftover beside it makes the hook stale, so that attaching again clears it.
     fn judge(&self, hook: Hook, found: &[Found]) -> Attachment {
         let current = |one: &Found| {

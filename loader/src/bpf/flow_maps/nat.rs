@@ -6,11 +6,14 @@ use aya::maps::{Map, MapData, PerCpuArray};
 use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use datapath_common::abi::{
     Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
-    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
+    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, Room, SharedTable,
+    map,
 };
 use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
 use datapath_common::outcome::Outcome;
-use flows::{Capacities, Lookups, NatCounters, NoteKind, REFUSALS, Refused, Switch, Tables};
+use flows::{
+    Capacities, CompatLookups, LookupControl, NatCounters, NoteKind, REFUSALS, Refused, Tables,
+};
 use ipam::Family;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -46,6 +49,7 @@ pub struct NatTables {
     stack: SharedStack,
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
+    rooms: Table<u32, Room>,
     addresses: Table<Addr, AddressEntry>,
     enis: Table<u32, EniEntry>,
     groups: Groups,
@@ -108,8 +112,8 @@ impl NatSwitch {
     }
 }
 
-impl Switch for NatSwitch {
-    fn set(&self, lookups: Lookups) -> Result<()> {
+impl LookupControl for NatSwitch {
+    fn set(&self, lookups: CompatLookups) -> Result<()> {
         let control = NatControl {
             may_be_exempt: lookups.exempt.into(),
             may_be_elsewhere: lookups.elsewhere.into(),
@@ -161,6 +165,7 @@ impl NatTables {
             inbound: table(ebpf, map::INBOUND)?,
             blocks: table(ebpf, map::PORT_BLOCKS)?,
             quotas: table(ebpf, map::QUOTA)?,
+            rooms: table(ebpf, map::ROOM)?,
             addresses: table(ebpf, map::ADDRESSES)?,
             enis: table(ebpf, map::ENIS)?,
             groups: Groups::new(ebpf)?,
@@ -390,6 +395,11 @@ impl Tables for NatTables {
         self.quotas
             .delete(&endpoint)
             .with_context(writing(map::QUOTA))
+    }
+
+    fn set_room(&self, table: SharedTable, room: &Room) -> Result<()> {
+        let written = self.rooms.put(&(table as u32), room, BPF_F_LOCK.into());
+        written.with_context(writing(map::ROOM))
     }
 
     fn address(&self, address: Addr) -> Result<Option<AddressEntry>> {

@@ -47,7 +47,7 @@ struct Batch {
 }
 
 // SAFETY: the pointers are filled in by the functions below from live borrows of the sizes that
-// `Table::new` was told.
+// `Table::new` was given.
 unsafe impl Attribute for Element {}
 // SAFETY: as above.
 unsafe impl Attribute for Batch {}

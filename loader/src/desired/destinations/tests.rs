@@ -197,13 +197,13 @@ fn every_exemption_is_told_with_its_source() {
     intent.policy = agent_file(&["192.168.0.0/16"]);
     let observed = host();
     let mut builder = Builder::new(&intent, &observed);
-    let told: Vec<(String, String, String)> = add(&mut builder, &HostNetworks::default())
+    let reported: Vec<(String, String, String)> = add(&mut builder, &HostNetworks::default())
         .into_iter()
         .map(|one| (one.cidr.to_string(), one.class, one.source))
         .collect();
     let is_there = |net: &str, class: &str, source: &str| {
         let wanted = (net.to_owned(), class.to_owned(), source.to_owned());
-        assert!(told.contains(&wanted), "{wanted:?} {told:?}");
+        assert!(reported.contains(&wanted), "{wanted:?} {reported:?}");
     };
     is_there("10.0.0.0/16", "vpc", "VPC of eni-0");
     is_there(
@@ -213,8 +213,11 @@ fn every_exemption_is_told_with_its_source() {
     );
     is_there("192.168.0.0/16", "masq-agent", "file");
     is_there("169.254.169.254/32", "metadata", "instance metadata");
-    let vpcs = told.iter().filter(|(_, class, _)| class == "vpc").count();
-    assert_eq!(vpcs, 1, "each once: {told:?}");
+    let vpcs = reported
+        .iter()
+        .filter(|(_, class, _)| class == "vpc")
+        .count();
+    assert_eq!(vpcs, 1, "each once: {reported:?}");
 }
 
 fn net() -> impl Strategy<Value = IpNet> {

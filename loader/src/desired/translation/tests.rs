@@ -1,4 +1,4 @@
-//! Translation addresses and ways out.
+//! Translation addresses and egress ENIs.
 
 use datapath_common::masquerade::MetadataPolicy;
 

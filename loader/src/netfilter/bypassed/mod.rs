@@ -83,7 +83,7 @@ impl Bypassed {
             if let Some(error) = &error
                 && failed.as_ref() != Some(error)
             {
-                tracing::warn!("rules that pods' packets go past are not known: {error}");
+                tracing::warn!("cannot read the rules that pods' packets bypass: {error}");
             }
             failed = error;
             LOOK.max(began.elapsed() * REST)
@@ -201,11 +201,11 @@ impl Subject {
             ),
             Self::Mss => (
                 "clamps the MSS".to_owned(),
-                "set endpoint.internet-mtu to the MTU that the way out has",
+                "set endpoint.internet-mtu to the MTU of the egress path",
             ),
             Self::Pod(what) => (format!("names {what}"), STACK),
             Self::Offload(device) => (
-                format!("shortens the way of what {device} receives"),
+                format!("offloads what {device} receives"),
                 "leave pods' devices and ENIs out of it, or set datapath.path to stack",
             ),
             Self::Set(set) => (

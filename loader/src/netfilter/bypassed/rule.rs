@@ -48,7 +48,7 @@ pub(super) enum Name {
     Index(u32),
     /// Devices of a group.
     Group(u32),
-    /// A device whose packets a flowtable takes a short way with.
+    /// A device whose packets a flowtable offloads.
     Offload {
         /// Its name, or the beginning of the names of several.
         name: String,

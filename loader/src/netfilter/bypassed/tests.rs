@@ -11,7 +11,7 @@ fn subjects() -> Subjects {
     }
 }
 
-fn told(names: Vec<Name>) -> Option<String> {
+fn warning(names: Vec<Name>) -> Option<String> {
     let place = "nftables ip filter FORWARD, handle 7".to_owned();
     line(&Rule { place, names }, &subjects())
 }
@@ -60,7 +60,7 @@ fn a_rule_is_named_with_the_remedy_of_what_it_is_about() {
             "leave pods' devices and ENIs out of it",
         ),
     ] {
-        let line = told(names.clone()).unwrap_or_else(|| panic!("{names:?}"));
+        let line = warning(names.clone()).unwrap_or_else(|| panic!("{names:?}"));
         assert!(line.contains(part), "{names:?}: {line}");
         assert!(
             line.starts_with("nftables ip filter FORWARD, handle 7 "),
@@ -85,7 +85,7 @@ fn a_rule_about_others_is_not_named() {
         Name::Group(0),
         offload("docker0", false),
     ] {
-        assert_eq!(told(vec![name.clone()]), None, "{name:?}");
+        assert_eq!(warning(vec![name.clone()]), None, "{name:?}");
     }
 }
 

@@ -10,6 +10,7 @@
 //! agent's task calls only when flow marks are switched on. The sweeper has a thread of its own.
 
 mod entry;
+mod exhaustion;
 mod mark;
 mod stale;
 mod timeouts;
@@ -22,6 +23,7 @@ use netlink_packet_netfilter::conntrack::{ConntrackAttribute, ConntrackMessage};
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
 
 pub use self::entry::{Entry, TcpState, Tuple};
+pub use self::exhaustion::{Exhaustion, Shortage};
 pub use self::mark::entries;
 pub use self::stale::Removed;
 pub use self::timeouts::{TcpTimeouts, Timeouts, timeouts};
@@ -32,7 +34,7 @@ use crate::netlink::netfilter::Socket;
 /// entries there are.
 const GET_STATS: u8 = 5;
 
-/// A way to ask the kernel's connection tracking.
+/// A connection to the kernel's connection tracking.
 pub struct Conntrack {
     socket: Socket,
 }

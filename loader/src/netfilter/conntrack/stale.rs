@@ -121,7 +121,7 @@ mod tests {
 
     fn entry(
         protocol: u8,
-        [asked, answers]: [&str; 2],
+        [called, answers]: [&str; 2],
         status: u32,
         tcp_state: Option<TcpState>,
     ) -> Entry {
@@ -131,7 +131,7 @@ mod tests {
             original: Tuple {
                 protocol,
                 source: client,
-                destination: end(asked, 80),
+                destination: end(called, 80),
             },
             reply: Tuple {
                 protocol,
@@ -180,7 +180,7 @@ mod tests {
             );
         }
         let client = BTreeSet::from(["10.0.0.20".parse().unwrap()]);
-        let asked = entry(UDP, service, DESTINATION_NAT, None);
-        assert_eq!(asked.leads_to(&client), None, "it is the side that asks");
+        let called = entry(UDP, service, DESTINATION_NAT, None);
+        assert_eq!(called.leads_to(&client), None, "it is the side that asks");
     }
 }

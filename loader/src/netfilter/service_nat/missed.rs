@@ -36,7 +36,7 @@ impl Missed {
             let began = Instant::now();
             let pairs = look();
             if let Err(error) = &pairs {
-                tracing::debug!("what services.nat: off cuts off is not known: {error:#}");
+                tracing::debug!("cannot read the flows that services.nat: off cuts off: {error:#}");
             }
             *lock(&found) = pairs.ok();
             LOOK.max(began.elapsed() * REST)

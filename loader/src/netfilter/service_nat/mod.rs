@@ -2,7 +2,7 @@
 //! from or to a pod (`services.nat: auto`).
 //!
 //! Looked for is what has to be there before a single rule can act, not the rules: a chain or table
-//! of NAT. So it is cheap, needs no knowledge of kube-proxy's ways, and errs to the
+//! of NAT. So it is cheap, needs no knowledge of kube-proxy's modes, and errs to the
 //! side of "yes". A nat table of the older iptables is there as one, so masquerade alone makes it
 //! seen too, and so does `iptables-legacy -t nat -L`.
 

@@ -29,7 +29,7 @@ pub fn note<E>(
     // After NAT, packets of the opening side are the answers with both ends swapped.
     let (from, to) = (entry.reply.destination, entry.reply.source);
     let noted = if let Some(server) = pod(to.ip())? {
-        Some((to, from, server, asked_by(entry, &find)?, Opener::Remote))
+        Some((to, from, server, ingress_eni(entry, &find)?, Opener::Remote))
     } else {
         pod(from.ip())?.map(|client| (from, to, client, Some(client.eni()), Opener::Pod))
     };
@@ -49,15 +49,15 @@ pub fn note<E>(
 /// The ENI by which a request reached a server, by its conntrack entry: that of the destination, or
 /// the primary for another address of the host. A client of a service's own address is on this
 /// node, or behind it.
-fn asked_by<E>(
+fn ingress_eni<E>(
     entry: &Entry,
     find: impl Fn(IpAddr) -> Result<Option<AddressEntry>, E>,
 ) -> Result<Option<u8>, E> {
     if find(entry.original.source.ip())?.is_some() {
         return Ok(None);
     }
-    let asked = find(entry.original.destination.ip())?;
-    Ok(asked.filter(AddressEntry::is_host).map(|asked| asked.eni()))
+    let host = find(entry.original.destination.ip())?;
+    Ok(host.filter(AddressEntry::is_host).map(|host| host.eni()))
 }
 
 /// The side that began a flow.
@@ -92,7 +92,7 @@ fn progress(entry: &Entry) -> (u8, u8) {
         Some(TcpState::FinWait | TcpState::CloseWait) => (SYN | DATA | FIN, SYN | DATA),
         Some(TcpState::LastAck | TcpState::TimeWait) => (SYN | DATA | FIN, SYN | DATA | FIN),
         Some(TcpState::Close) => (SYN | DATA | RST, SYN | DATA),
-        // Conntrack is asked before such a note goes.
+        // Conntrack is consulted before such a note goes.
         Some(TcpState::Established | TcpState::None | TcpState::Other(_)) | None => {
             (SYN | DATA, SYN | DATA)
         }
@@ -185,7 +185,7 @@ mod tests {
         let (tuple, note) = noted(&node_port).unwrap();
         assert_eq!(IpAddr::from(tuple.remote), IpAddr::from([192, 0, 2, 1]));
         assert_eq!(tuple.pod_port, 80_u16.to_be());
-        assert_eq!(note.mark(), Some(0), "by the ENI that was asked");
+        assert_eq!(note.mark(), Some(0), "by the ENI that got the request");
         assert!(note.is_of(&tuple));
     }
 

@@ -18,7 +18,7 @@ use netlink_packet_netfilter::{
 
 use crate::netlink::RequestError;
 use crate::netlink::netfilter::Socket;
-use crate::netlink::netfilter_sysctl;
+use crate::netlink::{HeldSysctl, netfilter_sysctl};
 
 /// The keeper of the table.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct Untracked {
     repairs: u64,
     /// Why it is not there, though it should be.
     problem: Option<String>,
+    /// The number of conntrack entries.
+    entries: HeldSysctl,
 }
 
 impl Untracked {
@@ -42,6 +44,7 @@ impl Untracked {
             good: None,
             repairs: 0,
             problem: None,
+            entries: HeldSysctl::netfilter("nf_conntrack_count"),
         }
     }
 
@@ -77,7 +80,7 @@ impl Untracked {
     }
 
     fn look(&mut self) -> anyhow::Result<()> {
-        if self.good.is_none() && !is_tracking() {
+        if self.good.is_none() && !self.is_tracking() {
             return Ok(());
         }
         let Some((mut socket, generation)) = open()? else {
@@ -98,12 +101,19 @@ impl Untracked {
         self.good = generation_of(&mut socket)?;
         Ok(())
     }
+
+    /// True if connection tracking follows this node's packets. Its entries show that, since the
+    /// module may be loaded without use.
+    fn is_tracking(&mut self) -> bool {
+        let entries = self.entries.read();
+        entries.is_some_and(|entries| entries != "0")
+    }
 }
 
 /// The effect on connections that were open when a pod's packets began to take the host's stack, to
 /// be added to a finding. Connection tracking takes them up in their middle unless it must not.
 #[must_use]
-pub fn on_change_of_way() -> &'static str {
+pub fn on_change_of_path() -> &'static str {
     match netfilter_sysctl("nf_conntrack_tcp_loose") {
         Some(0) => {
             "; net.netfilter.nf_conntrack_tcp_loose is 0, so connection tracking calls TCP connections \
@@ -126,12 +136,6 @@ pub fn remove() -> anyhow::Result<bool> {
         Err(error) if error.errno() == Some(libc::ENOENT) => Ok(false),
         Err(error) => Err(error).with_context(|| format!("remove nftables table {}", rules::TABLE)),
     }
-}
-
-/// True if connection tracking follows this node's packets. Its entries show that, since the module
-/// may be loaded without use.
-fn is_tracking() -> bool {
-    netfilter_sysctl("nf_conntrack_count").is_some_and(|entries| entries > 0)
 }
 
 fn wanted(exception: u32) -> Vec<rules::Known> {
@@ -157,7 +161,7 @@ fn generation_of(socket: &mut Socket) -> anyhow::Result<Option<u32>> {
     });
     let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
     let mut generation = None;
-    let asked = socket.get_shown(NetfilterMessage::new(header, message), &mut |message| {
+    let read = socket.get_shown(NetfilterMessage::new(header, message), &mut |message| {
         if let NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(message)) = message.inner {
             generation = message
                 .attributes
@@ -168,7 +172,7 @@ fn generation_of(socket: &mut Socket) -> anyhow::Result<Option<u32>> {
                 });
         }
     });
-    match asked {
+    match read {
         Ok(()) => Ok(generation),
         Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(error).context("read nftables' generation"),

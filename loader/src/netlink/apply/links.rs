@@ -1,5 +1,7 @@
 //! Devices.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -218,6 +220,29 @@ fn with_name(ifindex: u32, name: &str) -> LinkMessage {
 pub(in crate::netlink) async fn delete(socket: &mut Socket, ifindex: u32) -> anyhow::Result<()> {
     let request = RouteNetlinkMessage::DelLink(of(ifindex));
     deleted(socket.change(request, 0).await).with_context(|| format!("delete device {ifindex}"))
+}
+
+/// Removes devices together. For each request, the kernel waits until no CPU uses its devices any
+/// more (`unregister_netdevice_many` in net/core/dev.c).
+///
+/// A request names several devices by a group alone, so they are put into one that no other device
+/// has: a number by chance.
+pub(in crate::netlink) async fn delete_together(
+    socket: &mut Socket,
+    ifindexes: &[u32],
+) -> anyhow::Result<()> {
+    let number = RandomState::new().build_hasher().finish();
+    let group = u32::try_from(number >> 33)?.max(1);
+    for ifindex in ifindexes {
+        if let Err(error) = set_group(socket, *ifindex, group).await {
+            tracing::debug!("{error:#}");
+        }
+    }
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
+    let request = RouteNetlinkMessage::DelLink(message);
+    deleted(socket.change(request, 0).await)
+        .with_context(|| format!("delete the devices of group {group}"))
 }
 
 fn of(ifindex: u32) -> LinkMessage {

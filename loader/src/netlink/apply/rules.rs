@@ -58,9 +58,9 @@ pub(in crate::netlink) async fn delete(socket: &mut Socket, rule: &Rule) -> anyh
     deleted(socket.change(request, 0).await).with_context(|| format!("delete the {}", text(rule)))
 }
 
-/// True if a delete of `asked` matches a rule in the kernel.
-fn is_hit(found: &ParsedRule, asked: &Rule) -> bool {
-    let selected = match asked.selector {
+/// True if a delete of `requested` matches a rule in the kernel.
+fn is_hit(found: &ParsedRule, requested: &Rule) -> bool {
+    let selected = match requested.selector {
         Selector::All => true,
         Selector::Mark { value, mask } => {
             (value == 0 || found.mark == Some(value)) && (mask == 0 || found.mask == Some(mask))
@@ -68,7 +68,7 @@ fn is_hit(found: &ParsedRule, asked: &Rule) -> bool {
         Selector::Source(source) => source.prefix_len() == 0 || found.source == Some(source),
         Selector::Foreign => false,
     };
-    let acts = match asked.action {
+    let acts = match requested.action {
         Action::Table(table) => found.kind == RuleAction::ToTable && found.table == table,
         Action::Goto(_) => found.kind == RuleAction::Goto,
         Action::Nop => found.kind == RuleAction::Nop,
@@ -76,9 +76,9 @@ fn is_hit(found: &ParsedRule, asked: &Rule) -> bool {
     };
     selected
         && acts
-        && found.family == asked.family
-        && found.priority == asked.priority
-        && (asked.protocol == 0 || found.protocol == asked.protocol)
+        && found.family == requested.family
+        && found.priority == requested.priority
+        && (requested.protocol == 0 || found.protocol == requested.protocol)
 }
 
 fn message(rule: &Rule) -> anyhow::Result<RuleMessage> {

@@ -14,7 +14,6 @@ use anyhow::Context;
 
 use super::errno::RequestError;
 use super::socket::Socket;
-use super::sysctl;
 use crate::kernel::Observed;
 
 pub(super) use self::addresses::list as addresses;
@@ -25,14 +24,13 @@ pub(super) use self::neighbours::{
 pub(super) use self::routes::{Reader, foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
 
-/// Reads everything but maps and attachments.
+/// Reads everything but the sysctls of the node, maps and attachments.
 pub(super) async fn all(
     socket: &mut Socket,
     reader: &mut Reader,
     observed: &mut Observed,
 ) -> anyhow::Result<()> {
-    let (links, mut sysctls) = links::list(socket).await.context("read the links")?;
-    sysctls.extend(sysctl::read_node());
+    let (links, sysctls) = links::list(socket).await.context("read the links")?;
     let addresses = addresses::list(socket)
         .await
         .context("read the addresses")?;

@@ -6,18 +6,18 @@ use api::ids::EniNumber;
 use api::types::{Explanation, Onward, Step, Verdict};
 use datapath_common::outcome::DropReason;
 
-use super::flows::Came;
+use super::flows::IngressEni;
 
 /// A packet of an endpoint that the datapath does not know by this source, so that it takes it
 /// for another's.
 #[must_use]
 pub fn unknown_source() -> Explanation {
-    let mut told = Told::default();
-    told.step(
+    let mut trace = Trace::default();
+    trace.step(
         "source",
         "an endpoint's that the datapath does not know yet".to_owned(),
     );
-    told.drop(DropReason::SpoofedSource)
+    trace.drop(DropReason::SpoofedSource)
 }
 
 /// Adds a check of the room for the packet's flow, which may refuse it.
@@ -26,14 +26,14 @@ pub(super) fn with_room(
     room: &str,
     refusal: Option<DropReason>,
 ) -> Explanation {
-    let mut told = Told {
+    let mut trace = Trace {
         steps: explanation.steps,
     };
-    told.step("room", room.to_owned());
+    trace.step("room", room.to_owned());
     match refusal {
-        Some(reason) => told.drop(reason),
+        Some(reason) => trace.drop(reason),
         None => Explanation {
-            steps: told.steps,
+            steps: trace.steps,
             ..explanation
         },
     }
@@ -52,7 +52,7 @@ pub(super) fn through_stack(explanation: Explanation) -> Explanation {
         then: _,
     } = explanation;
     if verdict == Verdict::Dropped {
-        return Told { steps }.finish(verdict, &why);
+        return Trace { steps }.finish(verdict, &why);
     }
     Explanation {
         then: Some(Onward {
@@ -62,17 +62,17 @@ pub(super) fn through_stack(explanation: Explanation) -> Explanation {
             snat,
             port,
         }),
-        ..Told { steps }.finish(Verdict::Stack, "stack")
+        ..Trace { steps }.finish(Verdict::Stack, "stack")
     }
 }
 
 /// The steps so far.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Trace {
     steps: Vec<Step>,
 }
 
-impl Told {
+impl Trace {
     pub(super) fn step(&mut self, question: &str, answer: String) {
         self.steps.push(Step {
             question: question.to_owned(),
@@ -103,20 +103,20 @@ impl Told {
         self.finish(verdict, why)
     }
 
-    /// A packet of a flow that takes the host's stack both ways.
-    pub(super) fn of_stack(&mut self, came: Came) -> Explanation {
-        let mark = match came {
-            Came::Eni(eni) => format!("with the mark of ENI {eni}"),
-            Came::Elsewhere => "without a mark".to_owned(),
+    /// A packet of a flow that takes the host's stack in both directions.
+    pub(super) fn of_stack(&mut self, ingress: IngressEni) -> Explanation {
+        let mark = match ingress {
+            IngressEni::Eni(eni) => format!("with the mark of ENI {eni}"),
+            IngressEni::Elsewhere => "without a mark".to_owned(),
         };
-        let answer = format!("through the host's stack both ways, {mark}");
+        let answer = format!("through the host's stack in both directions, {mark}");
         self.end("flow", &answer, Verdict::Stack, "stack-flow")
     }
 
-    /// Says that the packet takes the host's stack on its way.
+    /// Adds the step that the packet passes the host's stack.
     pub(super) fn detour(&mut self, why: &str) {
-        let way = format!("through the host's stack, where FORWARD rules may drop it: {why}");
-        self.step("way", way);
+        let path = format!("through the host's stack, where FORWARD rules may drop it: {why}");
+        self.step("path", path);
     }
 
     pub(super) fn drop(&mut self, reason: DropReason) -> Explanation {

@@ -32,9 +32,9 @@ pub(super) struct Mapping {
     pub(super) takes_stack: bool,
 }
 
-/// By what a flow came that takes the host's stack.
+/// The ENI by which a flow came in that takes the host's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum IngressEni {
     /// By this ENI, whose mark its answers get.
     Eni(EniNumber),
     /// By a device that is no ENI: its answers get no mark.
@@ -104,13 +104,13 @@ impl Live<'_> {
         }))
     }
 
-    /// By what a flow of an endpoint came that takes the host's stack.
-    pub(super) fn stack_note(&self, tuple: &PodTuple, endpoint: u32) -> Result<Option<Came>> {
+    /// The ENI by which a flow of an endpoint came in that takes the host's stack.
+    pub(super) fn stack_note(&self, tuple: &PodTuple, endpoint: u32) -> Result<Option<IngressEni>> {
         let note = self.tables.note(NoteKind::Stack, tuple)?;
         let note = note.filter(|note| note.dead == 0 && note.endpoint == endpoint);
         Ok(note.map(|note| {
             let mark = note.mark();
-            mark.map_or(Came::Elsewhere, |eni| Came::Eni(EniNumber(eni)))
+            mark.map_or(IngressEni::Elsewhere, |eni| IngressEni::Eni(EniNumber(eni)))
         }))
     }
 

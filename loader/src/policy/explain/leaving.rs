@@ -7,14 +7,14 @@ use api::ids::EniNumber;
 use api::types::{Explanation, Verdict};
 use datapath_common::abi::{AddressEntry, DestinationClass, EniAddresses, EniEntry, PodTuple};
 use datapath_common::masquerade::{
-    Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, decide, rule,
+    Decision, Exit, FlowRole, KnownFlow, PolicyInput, PolicyOutcome, PoolPolicy, decide, rule,
 };
 use datapath_common::outcome::DropReason;
 use ipam::Family;
 
-use super::answer::{Told, with_room};
-use super::flows::{Came, Sender};
-use super::{Asked, Live};
+use super::answer::{Trace, with_room};
+use super::flows::{IngressEni, Sender};
+use super::{Live, Packet};
 use crate::bpf::DatapathSettings;
 
 /// From where a packet comes that leaves.
@@ -28,37 +28,37 @@ pub(super) enum Origin {
 
 /// A packet that leaves.
 pub(super) struct Leaving<'a> {
-    pub(super) asked: &'a Asked,
+    pub(super) packet: &'a Packet,
     pub(super) pod: &'a AddressEntry,
     pub(super) owner: &'a EniEntry,
     pub(super) class: DestinationClass,
 }
 
 impl Leaving<'_> {
-    fn question(&self, settings: &DatapathSettings) -> Question {
-        Question {
+    fn input(&self, settings: &DatapathSettings) -> PolicyInput {
+        PolicyInput {
             flow: KnownFlow::None,
             destination: self.class,
             pool: self.pod.pool(),
-            is_on: settings.masquerades(Family::of(self.asked.source)),
+            is_on: settings.masquerades(Family::of(self.packet.source)),
             metadata: settings.metadata,
-            opening: if self.asked.has_ports {
-                Opening::Opens
+            role: if self.packet.has_ports {
+                FlowRole::New
             } else {
-                Opening::Portless
+                FlowRole::Portless
             },
         }
     }
 
     /// The sender, and the ENIs by which the flow may leave.
-    fn sender(&self, ruling: Ruling) -> Sender {
+    fn sender(&self, outcome: PolicyOutcome) -> Sender {
         Sender {
             endpoint: self.pod.identity(),
-            policy: match ruling {
-                Ruling::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
-                Ruling::Translated(Exit::External) | Ruling::Untranslated(_) | Ruling::Drop(_) => {
-                    addresses(self.owner, self.asked.source).external
-                }
+            policy: match outcome {
+                PolicyOutcome::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
+                PolicyOutcome::Translated(Exit::External)
+                | PolicyOutcome::Untranslated(_)
+                | PolicyOutcome::Drop(_) => addresses(self.owner, self.packet.source).external,
             },
             owner: self.pod.eni(),
         }
@@ -75,7 +75,7 @@ enum Found {
     /// It is translated, by this ENI and with this port.
     Translated(u8, u16),
     /// It takes the host's stack.
-    Stack(Came),
+    Stack(IngressEni),
     /// It was opened from the outside.
     Inbound,
 }
@@ -86,42 +86,44 @@ impl Live<'_> {
         &self,
         leaving: &Leaving<'_>,
         origin: Origin,
-        mut told: Told,
+        mut trace: Trace,
     ) -> Result<Explanation> {
-        let mut question = leaving.question(self.settings);
-        let ruling = rule(&question);
-        if let Ruling::Drop(reason) = ruling {
-            tell_policy(leaving.asked, &question, &mut told);
-            return Ok(told.drop(reason));
+        let mut input = leaving.input(self.settings);
+        let outcome = rule(&input);
+        if let PolicyOutcome::Drop(reason) = outcome {
+            tell_policy(leaving.packet, &input, &mut trace);
+            return Ok(trace.drop(reason));
         }
-        let sender = leaving.sender(ruling);
-        let tuple = leaving.asked.tuple();
-        let found = self.look(tuple.as_ref(), sender, (ruling, origin))?;
+        let sender = leaving.sender(outcome);
+        let tuple = leaving.packet.tuple();
+        let found = self.look(tuple.as_ref(), sender, (outcome, origin))?;
         match found {
-            Found::Stack(came) => return Ok(told.of_stack(came)),
+            Found::Stack(ingress) => return Ok(trace.of_stack(ingress)),
             Found::Translated(eni, port) => {
-                told.step("flow", format!("translated: ENI {eni}, port {port}"));
-                return Ok(self.translate(told, eni, leaving.asked.source, Some(port)));
+                trace.step("flow", format!("translated: ENI {eni}, port {port}"));
+                return Ok(self.translate(trace, eni, leaving.packet.source, Some(port)));
             }
-            Found::Not(why) => told.step("flow", format!("not looked for: {why}")),
-            Found::Unknown => told.step("flow", "unknown".to_owned()),
+            Found::Not(why) => trace.step("flow", format!("not looked for: {why}")),
+            Found::Unknown => trace.step("flow", "unknown".to_owned()),
             Found::Inbound => {
-                question.flow = KnownFlow::Inbound;
-                told.step("flow", "opened from the outside".to_owned());
+                input.flow = KnownFlow::Inbound;
+                trace.step("flow", "opened from the outside".to_owned());
             }
         }
-        if question.flow == KnownFlow::None {
-            tell_policy(leaving.asked, &question, &mut told);
+        if input.flow == KnownFlow::None {
+            tell_policy(leaving.packet, &input, &mut trace);
         }
-        match decide(&question) {
+        match decide(&input) {
             Decision::Untranslated(why) => {
                 let (verdict, owner) = (Verdict::Untranslated, EniNumber(sender.owner));
-                Ok(told.leave(verdict, why.name(), owner, None))
+                Ok(trace.leave(verdict, why.name(), owner, None))
             }
-            Decision::Translate(exit) => self.open(leaving, (exit, sender), tuple.as_ref(), told),
+            Decision::Translate(exit) => self.open(leaving, (exit, sender), tuple.as_ref(), trace),
             // No packet that opens a flow gets these decisions.
-            Decision::NoteInbound | Decision::KnownTranslation => Ok(told.drop(DropReason::NoFlow)),
-            Decision::Drop(reason) => Ok(told.drop(reason)),
+            Decision::NoteInbound | Decision::KnownTranslation => {
+                Ok(trace.drop(DropReason::NoFlow))
+            }
+            Decision::Drop(reason) => Ok(trace.drop(reason)),
         }
     }
 
@@ -130,9 +132,9 @@ impl Live<'_> {
         &self,
         tuple: Option<&PodTuple>,
         sender: Sender,
-        (ruling, origin): (Ruling, Origin),
+        (outcome, origin): (PolicyOutcome, Origin),
     ) -> Result<Found> {
-        let looks_up = matches!(ruling, Ruling::Translated(_)) || self.lookups.exempt;
+        let looks_up = matches!(outcome, PolicyOutcome::Translated(_)) || self.lookups.exempt;
         let goes_by_notes = self.notes_stack() && origin == Origin::Pod;
         if !looks_up && !goes_by_notes {
             return Ok(Found::Not("nothing depends on it"));
@@ -142,13 +144,13 @@ impl Live<'_> {
         };
         if looks_up && let Some(known) = self.known(tuple, sender)? {
             return Ok(if known.takes_stack && goes_by_notes {
-                Found::Stack(Came::Eni(EniNumber(sender.owner)))
+                Found::Stack(IngressEni::Eni(EniNumber(sender.owner)))
             } else {
                 Found::Translated(known.eni, known.port)
             });
         }
-        if goes_by_notes && let Some(came) = self.stack_note(tuple, sender.endpoint)? {
-            return Ok(Found::Stack(came));
+        if goes_by_notes && let Some(ingress) = self.stack_note(tuple, sender.endpoint)? {
+            return Ok(Found::Stack(ingress));
         }
         if looks_up && self.is_inbound(tuple, sender.endpoint)? {
             return Ok(Found::Inbound);
@@ -162,34 +164,40 @@ impl Live<'_> {
         leaving: &Leaving<'_>,
         (exit, sender): (Exit, Sender),
         tuple: Option<&PodTuple>,
-        mut told: Told,
+        mut trace: Trace,
     ) -> Result<Explanation> {
         let exit = match exit {
             Exit::Primary => "the primary, as for all metadata",
             Exit::External => "by the external policy for the owner ENI",
         };
-        told.step("exit", format!("ENI {}, {exit}", sender.policy));
-        let end = self.translate(told, sender.policy, leaving.asked.source, None);
+        trace.step("exit", format!("ENI {}, {exit}", sender.policy));
+        let end = self.translate(trace, sender.policy, leaving.packet.source, None);
         if end.verdict == Verdict::Dropped {
             return Ok(end);
         }
-        let room = self.room(leaving.asked, sender, tuple)?;
+        let room = self.room(leaving.packet, sender, tuple)?;
         Ok(with_room(end, &room.to_string(), room.refuses()))
     }
 
-    fn translate(&self, mut told: Told, eni: u8, source: IpAddr, port: Option<u16>) -> Explanation {
+    fn translate(
+        &self,
+        mut trace: Trace,
+        eni: u8,
+        source: IpAddr,
+        port: Option<u16>,
+    ) -> Explanation {
         let Some(entry) = self.eni(eni) else {
-            return told.without_eni("exit ENI", eni);
+            return trace.without_eni("exit ENI", eni);
         };
         let snat = addresses(entry, source).snat;
         if snat.is_unspecified() {
-            return told.drop(DropReason::NoTranslationAddress);
+            return trace.drop(DropReason::NoTranslationAddress);
         }
         let snat = IpAddr::from(snat);
-        told.step("translation address", snat.to_string());
+        trace.step("translation address", snat.to_string());
         Explanation {
             port,
-            ..told.leave(
+            ..trace.leave(
                 Verdict::Translated,
                 "translated",
                 EniNumber(eni),
@@ -200,37 +208,37 @@ impl Live<'_> {
 }
 
 /// Adds the relevant inputs of the decision to the explanation.
-fn tell_policy(asked: &Asked, question: &Question, told: &mut Told) {
-    let class = question.destination;
+fn tell_policy(packet: &Packet, input: &PolicyInput, trace: &mut Trace) {
+    let class = input.destination;
     if class.contains(DestinationClass::METADATA) {
-        let policy = crate::intent::masquerade::metadata_name(question.metadata);
-        told.step("metadata", format!("policy {policy}"));
-        if !asked.has_ports && matches!(rule(question), Ruling::Translated(_)) {
-            told.step("protocol has ports", yes_or_no(false));
+        let policy = crate::intent::masquerade::metadata_name(input.metadata);
+        trace.step("metadata", format!("policy {policy}"));
+        if !packet.has_ports && matches!(rule(input), PolicyOutcome::Translated(_)) {
+            trace.step("protocol has ports", yes_or_no(false));
         }
         return;
     }
-    if question.pool.is_always() {
-        told.step("plain pool, always masqueraded", yes_or_no(true));
+    if input.pool.is_always() {
+        trace.step("plain pool, always masqueraded", yes_or_no(true));
     } else {
         let exempt = class.intersects(DestinationClass::EXEMPT);
-        told.step("exempt destination", yes_or_no(exempt));
+        trace.step("exempt destination", yes_or_no(exempt));
         if exempt {
             return;
         }
-        let skips = question.pool == PoolPolicy::Skip;
-        told.step("pool skips masquerade", yes_or_no(skips));
+        let skips = input.pool == PoolPolicy::Skip;
+        trace.step("pool skips masquerade", yes_or_no(skips));
         if skips {
             return;
         }
     }
-    let family = match Family::of(asked.destination) {
+    let family = match Family::of(packet.destination) {
         Family::V4 => "IPv4 is masqueraded",
         Family::V6 => "IPv6 is masqueraded",
     };
-    told.step(family, yes_or_no(question.is_on));
-    if question.is_on && !asked.has_ports {
-        told.step("protocol has ports", yes_or_no(false));
+    trace.step(family, yes_or_no(input.is_on));
+    if input.is_on && !packet.has_ports {
+        trace.step("protocol has ports", yes_or_no(false));
     }
 }
 

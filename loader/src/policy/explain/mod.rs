@@ -8,7 +8,7 @@ mod room;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ::flows::{Lookups, Tables};
+use ::flows::{CompatLookups, Tables};
 use anyhow::Result;
 use api::ids::EniNumber;
 use api::types::Explanation;
@@ -21,8 +21,8 @@ use ipam::Family;
 use ipnet::IpNet;
 
 pub use self::answer::unknown_source;
-use self::answer::{Told, through_stack};
-use self::flows::Came;
+use self::answer::{Trace, through_stack};
+use self::flows::IngressEni;
 use self::leaving::{Leaving, Origin};
 use super::longest;
 use crate::bpf::{DatapathMode, DatapathSettings};
@@ -37,14 +37,14 @@ pub struct Live<'a> {
     /// The settings that the programs were loaded with.
     pub settings: &'a DatapathSettings,
     /// Cases in which the programs look up flows of another policy.
-    pub lookups: Lookups,
+    pub lookups: CompatLookups,
     /// The maps of flows.
     pub tables: &'a dyn Tables,
 }
 
-/// A packet that is asked about: the first of a flow, where there is none yet.
+/// A packet to explain: the first of a flow, where there is none yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Packet {
     /// Its source.
     pub source: IpAddr,
     /// Its destination.
@@ -57,7 +57,7 @@ pub struct Asked {
     pub ports: Option<(u16, u16)>,
 }
 
-impl From<&Tuple> for Asked {
+impl From<&Tuple> for Packet {
     fn from(tuple: &Tuple) -> Self {
         Self {
             source: tuple.source.address,
@@ -69,7 +69,7 @@ impl From<&Tuple> for Asked {
     }
 }
 
-impl Asked {
+impl Packet {
     /// The flow as the pod sees it, if its ports are given.
     fn tuple(&self) -> Option<PodTuple> {
         let (source, destination) = self.ports.filter(|_| self.has_ports)?;
@@ -117,33 +117,33 @@ impl Live<'_> {
     ///
     /// # Errors
     /// When the kernel refuses to read a map.
-    pub fn explain(&self, asked: &Asked) -> Result<Option<Explanation>> {
-        let Some(pod) = self.address(asked.source).filter(|e| e.is_endpoint()) else {
+    pub fn explain(&self, packet: &Packet) -> Result<Option<Explanation>> {
+        let Some(pod) = self.address(packet.source).filter(|e| e.is_endpoint()) else {
             return Ok(None);
         };
-        let mut told = Told::default();
-        told.step("source", format!("a pod's, owned by ENI {}", pod.eni()));
-        if let Some(end) = self.on_this_node(asked, pod, &mut told)? {
+        let mut trace = Trace::default();
+        trace.step("source", format!("a pod's, owned by ENI {}", pod.eni()));
+        if let Some(end) = self.on_this_node(packet, pod, &mut trace)? {
             return Ok(Some(end));
         }
         let Some(owner) = self.eni(pod.eni()) else {
-            return Ok(Some(told.without_eni("owner ENI", pod.eni())));
+            return Ok(Some(trace.without_eni("owner ENI", pod.eni())));
         };
-        told.step("owner ENI", "ready".to_owned());
+        trace.step("owner ENI", "ready".to_owned());
         let leaving = Leaving {
-            asked,
+            packet,
             pod,
             owner,
             class: self
-                .destination(asked.destination)
+                .destination(packet.destination)
                 .map_or(DestinationClass::NONE, |(_, class)| class),
         };
         let detour = self.detour(&[pod]);
         let Some(why) = detour.or_else(|| self.metadata_detour(leaving.class)) else {
-            return self.leave(&leaving, Origin::Pod, told).map(Some);
+            return self.leave(&leaving, Origin::Pod, trace).map(Some);
         };
-        told.detour(why);
-        let onward = self.leave(&leaving, Origin::Stack, told)?;
+        trace.detour(why);
+        let onward = self.leave(&leaving, Origin::Stack, trace)?;
         Ok(Some(through_stack(onward)))
     }
 
@@ -170,22 +170,23 @@ impl Live<'_> {
     /// The fate of a packet that ends on this node, whatever the policy.
     fn on_this_node(
         &self,
-        of: &Asked,
+        packet: &Packet,
         pod: &AddressEntry,
-        told: &mut Told,
+        trace: &mut Trace,
     ) -> Result<Option<Explanation>> {
-        let (destination, asked) = (of.destination, "destination's address");
+        let (destination, question) = (packet.destination, "destination's address");
         let address = Addr::from(destination);
         if Family::of(destination) == Family::V6 && address.is_v4() {
-            told.step(asked, "an IPv4 address in the form of IPv6".to_owned());
-            return Ok(Some(told.drop(DropReason::MalformedHeader)));
+            trace.step(question, "an IPv4 address in the form of IPv6".to_owned());
+            return Ok(Some(trace.drop(DropReason::MalformedHeader)));
         }
-        let up = |told: &mut Told, answer| Some(told.end(asked, answer, Verdict::Stack, "stack"));
+        let up =
+            |trace: &mut Trace, answer| Some(trace.end(question, answer, Verdict::Stack, "stack"));
         if address.is_multicast_or_broadcast() {
-            return Ok(up(told, "multicast or broadcast"));
+            return Ok(up(trace, "multicast or broadcast"));
         }
         if address.is_v6_link_local() {
-            return Ok(up(told, "link-local"));
+            return Ok(up(trace, "link-local"));
         }
         if let Some(entry) = self.address(destination) {
             let whose = if entry.is_endpoint() {
@@ -193,66 +194,66 @@ impl Live<'_> {
             } else {
                 "the host's"
             };
-            told.step(asked, whose.to_owned());
-            return self.within(of, (pod, entry), told).map(Some);
+            trace.step(question, whose.to_owned());
+            return self.within(packet, (pod, entry), trace).map(Some);
         }
-        told.step(asked, "none of this node".to_owned());
-        let asked = "destination's prefix";
+        trace.step(question, "none of this node".to_owned());
+        let question = "destination's prefix";
         let Some((net, class)) = self.destination(destination) else {
-            told.step(asked, "none that is known".to_owned());
+            trace.step(question, "none that is known".to_owned());
             return Ok(None);
         };
         let found = format!("{net} ({})", class_names(class).join(", "));
         if class.contains(DestinationClass::SERVICE) {
-            return Ok(Some(told.end(asked, &found, Verdict::Stack, "stack")));
+            return Ok(Some(trace.end(question, &found, Verdict::Stack, "stack")));
         }
-        told.step(asked, found);
+        trace.step(question, found);
         if class.contains(DestinationClass::BLOCK) {
-            return Ok(Some(told.drop(DropReason::NoEndpoint)));
+            return Ok(Some(trace.drop(DropReason::NoEndpoint)));
         }
         if !class.contains(DestinationClass::UNROUTABLE) {
             return Ok(None);
         }
         // An answer to what the host has sent from there takes the host's stack.
-        let tuple = of.tuple().filter(|_| self.notes_stack());
-        let came = tuple.map(|tuple| self.stack_note(&tuple, pod.identity()));
-        Ok(Some(match came.transpose()?.flatten() {
-            Some(came) => told.of_stack(came),
-            None => told.drop(DropReason::UnroutableDestination),
+        let tuple = packet.tuple().filter(|_| self.notes_stack());
+        let ingress = tuple.map(|tuple| self.stack_note(&tuple, pod.identity()));
+        Ok(Some(match ingress.transpose()?.flatten() {
+            Some(ingress) => trace.of_stack(ingress),
+            None => trace.drop(DropReason::UnroutableDestination),
         }))
     }
 
     /// The fate of a packet to another pod, or to the host.
     fn within(
         &self,
-        asked: &Asked,
+        packet: &Packet,
         (pod, to): (&AddressEntry, &AddressEntry),
-        told: &mut Told,
+        trace: &mut Trace,
     ) -> Result<Explanation> {
-        if let Some(came) = self.taken_up(asked, (pod, to))? {
-            return Ok(told.of_stack(came));
+        if let Some(ingress) = self.taken_up(packet, (pod, to))? {
+            return Ok(trace.of_stack(ingress));
         }
         if !to.is_endpoint() {
-            return Ok(told.finish(Verdict::Stack, "host"));
+            return Ok(trace.finish(Verdict::Stack, "host"));
         }
         let Some(why) = self.detour(&[pod, to]) else {
-            return Ok(told.finish(Verdict::Delivered, "local"));
+            return Ok(trace.finish(Verdict::Delivered, "local"));
         };
-        told.detour(why);
-        Ok(through_stack(told.finish(Verdict::Delivered, "local")))
+        trace.detour(why);
+        Ok(through_stack(trace.finish(Verdict::Delivered, "local")))
     }
 
-    /// By what the flow of a packet within the node came that takes the host's stack.
+    /// The ENI by which the flow of a packet within the node came in that takes the host's stack.
     fn taken_up(
         &self,
-        asked: &Asked,
+        packet: &Packet,
         (pod, to): (&AddressEntry, &AddressEntry),
-    ) -> Result<Option<Came>> {
-        let Some(tuple) = asked.tuple().filter(|_| self.notes_stack()) else {
+    ) -> Result<Option<IngressEni>> {
+        let Some(tuple) = packet.tuple().filter(|_| self.notes_stack()) else {
             return Ok(None);
         };
-        if let Some(came) = self.stack_note(&tuple, pod.identity())? {
-            return Ok(Some(came));
+        if let Some(ingress) = self.stack_note(&tuple, pod.identity())? {
+            return Ok(Some(ingress));
         }
         if !to.is_endpoint() {
             return Ok(None);
@@ -266,7 +267,7 @@ impl Live<'_> {
             tuple.pod_port,
         );
         let noted = self.stack_note(&turned, to.identity())?;
-        Ok(noted.map(|_| Came::Elsewhere))
+        Ok(noted.map(|_| IngressEni::Elsewhere))
     }
 }
 

@@ -10,7 +10,7 @@ use datapath_common::outcome::DropReason;
 use ipam::Family;
 
 use super::flows::Sender;
-use super::{Asked, Live};
+use super::{Live, Packet};
 
 /// Room for a new flow.
 pub(super) struct Room {
@@ -44,11 +44,11 @@ impl Live<'_> {
     /// Room for the flow that a packet would open.
     pub(super) fn room(
         &self,
-        asked: &Asked,
+        packet: &Packet,
         sender: Sender,
         tuple: Option<&PodTuple>,
     ) -> Result<Room> {
-        let family = Family::of(asked.source);
+        let family = Family::of(packet.source);
         let candidate = tuple.map(|tuple| self.candidate(tuple).to_be());
         let reserve = self.settings.ports().reserve();
         let (mut used, mut towards, mut is_taken) = (0, 0, false);
@@ -90,7 +90,7 @@ impl Live<'_> {
             used,
             capacity,
             pod: self.tables.quota(sender.endpoint)?,
-            most: self.settings.flows_per_endpoint,
+            most: self.settings.quotas.endpoint,
             ports: ports.transpose()?,
         })
     }

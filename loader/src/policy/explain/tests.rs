@@ -40,7 +40,7 @@ fn masquerading() -> Intent {
 struct Scene {
     entries: BTreeMap<MapKey, MapEntry>,
     settings: DatapathSettings,
-    lookups: Lookups,
+    lookups: CompatLookups,
     flows: Model,
 }
 
@@ -55,7 +55,7 @@ impl Scene {
                 metadata: masquerade.metadata,
                 ..DatapathSettings::default()
             },
-            lookups: Lookups::NONE,
+            lookups: CompatLookups::NONE,
             flows: Model::new(),
         }
     }
@@ -67,14 +67,14 @@ impl Scene {
             lookups: self.lookups,
             tables: &self.flows,
         };
-        live.explain(&Asked::from(&tuple(protocol, source, destination)))
+        live.explain(&Packet::from(&tuple(protocol, source, destination)))
             .unwrap()
     }
 
     /// The verdict, and why.
     fn says(&self, protocol: &str, source: &str, destination: &str) -> (Verdict, String) {
-        let told = self.explain(protocol, source, destination).unwrap();
-        (told.verdict, told.why)
+        let explained = self.explain(protocol, source, destination).unwrap();
+        (explained.verdict, explained.why)
     }
 
     fn identity(&self, pod: &str) -> u32 {
@@ -90,7 +90,7 @@ impl Scene {
 
     /// Notes a flow of the host's stack.
     fn note(&self, tuple: &Tuple, eni: Option<u8>) {
-        let key = Asked::from(tuple).tuple().unwrap();
+        let key = Packet::from(tuple).tuple().unwrap();
         let endpoint = self.identity(&tuple.source.address.to_string());
         let note = Note::new(&key, 0, endpoint, 0).by(eni);
         self.flows.maps().stack.insert(key, note);
@@ -121,12 +121,12 @@ fn a_flow_of_the_stack_goes_up_whatever_its_destination_is() {
         let direct = scene.says("tcp", "10.0.0.20:7", destination);
         assert_ne!(direct.1, "stack-flow", "no programs that go by notes");
         scene.settings.path = DatapathMode::ServiceNat;
-        let told = scene.explain("tcp", "10.0.0.20:7", destination).unwrap();
+        let explained = scene.explain("tcp", "10.0.0.20:7", destination).unwrap();
         assert_eq!(
-            (told.verdict, told.why.as_str()),
+            (explained.verdict, explained.why.as_str()),
             (Verdict::Stack, "stack-flow")
         );
-        let last = told.steps.last().unwrap();
+        let last = explained.steps.last().unwrap();
         assert!(last.answer.contains("ENI 1"), "{last:?}");
         let other = scene.says("udp", "10.0.0.20:7", destination);
         assert_ne!(other.1, "stack-flow", "another protocol's flow");
@@ -173,14 +173,20 @@ fn the_way_through_the_stack_is_told_with_what_comes_then() {
         ("1.1.1.1", Verdict::Translated, "translated", Some(1)),
         ("10.0.2.66", Verdict::Delivered, "local", None),
     ] {
-        let told = scene.explain("tcp", "10.0.1.65", destination).unwrap();
-        assert_eq!((told.verdict, told.why.as_str()), (Verdict::Stack, "stack"));
-        let then = told.then.unwrap();
+        let explained = scene.explain("tcp", "10.0.1.65", destination).unwrap();
+        assert_eq!(
+            (explained.verdict, explained.why.as_str()),
+            (Verdict::Stack, "stack")
+        );
+        let then = explained.then.unwrap();
         assert_eq!((then.verdict, then.why.as_str()), (verdict, why));
         assert_eq!(then.eni, eni.map(EniNumber));
-        let ways = told.steps.iter().filter(|step| step.question == "way");
-        let ways: Vec<_> = ways.map(|step| &step.answer).collect();
-        assert!(ways[0].contains("datapath.path"), "{ways:?}");
+        let paths = explained
+            .steps
+            .iter()
+            .filter(|step| step.question == "path");
+        let paths: Vec<_> = paths.map(|step| &step.answer).collect();
+        assert!(paths[0].contains("datapath.path"), "{paths:?}");
     }
     assert_eq!(
         scene.explain("tcp", "10.0.1.65", "10.0.0.10").unwrap().then,
@@ -197,15 +203,15 @@ fn the_way_through_the_stack_is_told_with_what_comes_then() {
 #[test]
 fn room_is_told_and_what_is_full_drops_the_flow() {
     let mut scene = Scene::of(&masquerading());
-    scene.settings.flows_per_endpoint = 3;
+    scene.settings.quotas.endpoint = 3;
     let pod = scene.identity("10.0.1.65");
-    let asked = |scene: &Scene, protocol, port| {
+    let outcome = |scene: &Scene, protocol, port| {
         let source = format!("10.0.1.65:{port}");
-        let told = scene.explain(protocol, &source, "1.1.1.1:9").unwrap();
-        let room = told.steps.iter().find(|step| step.question == "room");
-        (told.why, room.map(|step| step.answer.clone()))
+        let explained = scene.explain(protocol, &source, "1.1.1.1:9").unwrap();
+        let room = explained.steps.iter().find(|step| step.question == "room");
+        (explained.why, room.map(|step| step.answer.clone()))
     };
-    let (why, room) = asked(&scene, "udp", 50_000);
+    let (why, room) = outcome(&scene, "udp", 50_000);
     assert_eq!(why, "translated");
     assert_eq!(room.unwrap(), "0 of 100 flows, pod 0 of 3");
     // Another flow has the port: SCTP may have no other.
@@ -216,12 +222,12 @@ fn room_is_told_and_what_is_full_drops_the_flow() {
     let other = Addr::from("10.0.2.66".parse::<IpAddr>().unwrap());
     scene.flows.maps().open(taken(132), other, 7, 0);
     scene.flows.maps().open(taken(17), other, 7, 0);
-    assert_eq!(asked(&scene, "sctp", 50_000).0, "sctp-port-taken");
-    assert_eq!(asked(&scene, "sctp", 50_001).0, "translated");
-    assert_eq!(asked(&scene, "sctp", 5_001).0, "sctp-port-taken");
-    assert_eq!(asked(&scene, "udp", 50_000).0, "translated");
+    assert_eq!(outcome(&scene, "sctp", 50_000).0, "sctp-port-taken");
+    assert_eq!(outcome(&scene, "sctp", 50_001).0, "translated");
+    assert_eq!(outcome(&scene, "sctp", 5_001).0, "sctp-port-taken");
+    assert_eq!(outcome(&scene, "udp", 50_000).0, "translated");
     scene.flows.maps().quotas.insert(pod, 3);
-    let (why, room) = asked(&scene, "udp", 50_001);
+    let (why, room) = outcome(&scene, "udp", 50_001);
     assert_eq!(why, "quota-exceeded");
     assert!(room.unwrap().contains("pod 3 of 3"));
     scene.flows.maps().quotas.clear();
@@ -230,7 +236,7 @@ fn room_is_told_and_what_is_full_drops_the_flow() {
         let key = FlowKey::new(1, 17, remote, port, 50_000_u16.to_be());
         scene.flows.maps().open(key, other, 7, 0);
     }
-    let (why, room) = asked(&scene, "udp", 50_001);
+    let (why, room) = outcome(&scene, "udp", 50_001);
     assert_eq!(why, "flows-full");
     assert!(room.unwrap().starts_with("100 of 100 flows"));
 }
@@ -338,18 +344,18 @@ fn a_known_flow_keeps_its_way() {
     let (pod, own) = ("10.0.1.65:50000", Addr::from(IpAddr::from([10, 0, 1, 65])));
     let identity = scene.identity("10.0.1.65");
     // The table and the pod's quota are full: a flow that is there needs no room.
-    scene.settings.flows_per_endpoint = 0;
+    scene.settings.quotas.endpoint = 0;
     let remote = Addr::from(IpAddr::from([10, 0, 9, 9]));
     let moved = FlowKey::new(2, 6, remote, 9_u16.to_be(), 60_000_u16.to_be());
     let mut flow = Flow::new(&moved, own, 50_000_u16.to_be(), identity, 0);
     scene.flows.maps().flows.insert(moved, flow);
-    let key = Asked::from(&tuple("tcp", pod, "10.0.9.9:9"))
+    let key = Packet::from(&tuple("tcp", pod, "10.0.9.9:9"))
         .tuple()
         .unwrap();
     let place = Moved::new(2, 60_000_u16.to_be());
     scene.flows.maps().moved.insert(key, place);
     assert_eq!(scene.says("tcp", pod, "10.0.9.9:9").1, "exempt-vpc");
-    scene.lookups = Lookups::ALL;
+    scene.lookups = CompatLookups::ALL;
     let found = scene.explain("tcp", pod, "10.0.9.9:9").unwrap();
     assert_eq!(
         (found.why.as_str(), found.port),
@@ -361,7 +367,7 @@ fn a_known_flow_keeps_its_way() {
     scene.flows.maps().flows.insert(moved, flow);
     assert_eq!(scene.says("tcp", pod, "10.0.9.9:9").1, "exempt-vpc");
 
-    let key = Asked::from(&tuple("tcp", pod, "1.1.1.1:9"))
+    let key = Packet::from(&tuple("tcp", pod, "1.1.1.1:9"))
         .tuple()
         .unwrap();
     let note = Note::new(&key, 0, identity, 0);

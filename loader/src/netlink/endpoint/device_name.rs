@@ -2,10 +2,10 @@
 
 use anyhow::Context as _;
 
-use super::socket::Socket;
-use super::{apply, observe};
 use crate::intent::Endpoint;
 use crate::kernel::{Link, LinkKind};
+use crate::netlink::socket::Socket;
+use crate::netlink::{apply, observe};
 use crate::observation::ownership::endpoint_device;
 
 /// A name that a new device of an endpoint can have. One that the device of another endpoint has is

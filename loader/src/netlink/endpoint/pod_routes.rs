@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use ipam::Family;
 use ipnet::IpNet;
 
-use super::endpoint::{addresses, gateway};
-use super::netns::NetNs;
-use super::socket::{self, Socket};
-use super::{apply, observe};
 use crate::constants;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::{PodRoute, PodRoutes};
 use crate::kernel::{ForeignRoute, NextHop, Route};
+use crate::netlink::endpoint::{addresses, gateway};
+use crate::netlink::netns::NetNs;
+use crate::netlink::socket::{self, Socket};
+use crate::netlink::{apply, observe};
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
 const TABLE_MAIN: u32 = 254;
@@ -23,18 +23,21 @@ const TABLE_MAIN: u32 = 254;
 /// Makes the routes of one pod.
 #[derive(Clone, Copy)]
 pub(super) struct Maker<'a> {
-    pub(super) routes: &'a PodRoutes,
+    pub(in crate::netlink) routes: &'a PodRoutes,
     /// MTU of the pod's interface, in bytes.
-    pub(super) mtu: u32,
+    pub(in crate::netlink) mtu: u32,
     /// Index of the pod's interface.
-    pub(super) device: u32,
+    pub(in crate::netlink) device: u32,
     /// The routing protocol number of the routes.
-    pub(super) protocol: u8,
+    pub(in crate::netlink) protocol: u8,
 }
 
 impl Maker<'_> {
     /// The routes of a family, each with its MTU; the gateway's first, since the others need it.
-    pub(super) fn all(&self, family: Family) -> anyhow::Result<Vec<(Route, Option<u32>)>> {
+    pub(in crate::netlink) fn all(
+        &self,
+        family: Family,
+    ) -> anyhow::Result<Vec<(Route, Option<u32>)>> {
         let to_gateway = self.route(
             IpNet::new(gateway(family), family.host_length())?,
             NextHop::Device(self.device),
@@ -67,7 +70,7 @@ impl Maker<'_> {
 
 /// Updates the routes by the gateway of a running pod to those of new pods. A family whose default
 /// route was changed is left alone. A pod without a difference costs one read.
-pub(super) async fn follow(
+pub(in crate::netlink) async fn follow(
     endpoint: &Endpoint,
     routes: &PodRoutes,
     protocol: u8,

@@ -4,17 +4,21 @@ use anyhow::Context as _;
 use ipam::Family;
 use ipnet::IpNet;
 
-use super::endpoint::{addresses, gateway};
-use super::netns::NetNs;
-use super::observe;
 use super::pod_routes::Maker;
-use super::socket::{self, Socket};
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, Neighbour, NextHop};
+use crate::netlink::endpoint::{addresses, gateway};
+use crate::netlink::netns::NetNs;
+use crate::netlink::observe;
+use crate::netlink::socket::{self, Socket};
 
 /// The differences from how it was made, in words.
-pub(super) async fn inspect(endpoint: &Endpoint, routes: &PodRoutes, protocol: u8) -> Vec<String> {
+pub(in crate::netlink) async fn inspect(
+    endpoint: &Endpoint,
+    routes: &PodRoutes,
+    protocol: u8,
+) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = look(endpoint, (routes, protocol), &mut problems).await {
         problems.push(format!("cannot inspect the pod: {error:#}"));
