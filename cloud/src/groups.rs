@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Eni, EniId, GroupId, Tags, VpcId, tags};
+use crate::object::tags;
+use crate::{Eni, EniId, GroupId, Tags, VpcId};
 
 /// A security group.
 #[derive(Clone, Debug, PartialEq, Eq)]

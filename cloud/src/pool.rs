@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipam::node::{Binding, POOL_TAG};
 
 use crate::groups::Wish;
-use crate::subnet::{Location, Subnets};
+use crate::object::subnet::{Location, Subnets};
 use crate::{Eni, GroupId, SubnetId, Tags};
 
 /// The pool of ENIs that are bound to none.

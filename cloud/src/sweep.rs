@@ -6,7 +6,8 @@ use std::time::Duration;
 use ipam::Time;
 use jiff::Timestamp;
 
-use crate::{Eni, EniId, Failure, tags};
+use crate::object::tags;
+use crate::{Eni, EniId, Failure};
 
 /// Younger ENIs are never swept: an operator can be about to attach them.
 pub const AGE: Duration = Duration::from_mins(10);

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::subnet::{Location, Subnet};
-use crate::{AttachState, Attachment, Eni, InterfaceKind, Tags, tags};
+use crate::object::subnet::{Location, Subnet};
+use crate::object::tags;
+use crate::{AttachState, Attachment, Eni, InterfaceKind, Tags};
 
 /// The name of the tests' cluster.
 pub(crate) const CLUSTER: &str = "blue";

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::cloud::{Elastic, Eni, Instance};
 use crate::family::Family;
-use crate::limits::Limits;
+use crate::settings::limits::Limits;
 use crate::world;
 
 /// The answer of a call that succeeded.

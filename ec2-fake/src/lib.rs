@@ -13,14 +13,10 @@ mod fault;
 #[cfg(test)]
 mod fixture;
 mod iam;
-mod limits;
 #[cfg(feature = "server")]
 pub mod server;
 mod settings;
 mod space;
-mod throttle;
-#[cfg(feature = "server")]
-mod wire;
 pub mod world;
 
 pub use self::answer::{Answer, Item, Page};
@@ -35,7 +31,7 @@ pub use self::error::{Failure, Result};
 pub use self::family::Family;
 pub use self::fault::{Delivery, Fault, FaultKind};
 pub use self::iam::{Policy, PolicyError};
-pub use self::limits::Limits;
+pub use self::settings::limits::Limits;
+pub use self::settings::throttle::Rate;
 pub use self::settings::{Settings, Span};
 pub use self::space::Ask;
-pub use self::throttle::Rate;

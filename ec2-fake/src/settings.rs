@@ -1,11 +1,14 @@
 //! Behaviour of a cloud: delays, lag, budgets.
 
+pub(super) mod limits;
+pub(super) mod throttle;
+
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use crate::throttle::Rate;
+use self::throttle::Rate;
 
 /// A span of milliseconds from which delays are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use cloud::Failure;
+use cloud::call::query::What;
 use cloud::inventory::Scope;
 use cloud::node::Step;
-use cloud::query::What;
 
 use crate::Ec2;
 
@@ -50,7 +50,7 @@ pub async fn check(ec2: &dyn Ec2, steps: &[Step]) -> Vec<Right> {
 }
 
 /// A read of each kind.
-fn reads() -> [What; 7] {
+fn reads() -> [What; 8] {
     [
         What::Enis(Scope::All),
         What::Instances(BTreeSet::new()),
@@ -59,6 +59,7 @@ fn reads() -> [What; 7] {
         What::Groups,
         What::Vpcs,
         What::Types(BTreeSet::new()),
+        What::Addresses,
     ]
 }
 

@@ -16,15 +16,15 @@ use std::future::Future;
 use std::pin::Pin;
 
 use cloud::Failure;
+use cloud::call::query::{Page, Query, What};
 use cloud::node::{Outcome, Step};
-use cloud::query::{Page, Query, What};
 
 pub use self::check::{Right, Verdict, check};
 #[cfg(feature = "sdk")]
 pub use self::client::{Client, ConnectError, Settings};
 pub use self::meter::{Count, Meter};
 
-/// A call under way.
+/// A call in flight.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// EC2. Every function makes one call at most, and ends within the time limit of a call.

@@ -1,6 +1,7 @@
 //! Expectations: what EC2 answered and reads may not show yet.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipam::Time;
@@ -31,6 +32,8 @@ pub enum Change {
     Marked,
     /// It got other security groups.
     Grouped(BTreeSet<GroupId>),
+    /// Its own address got a public address.
+    Associated(Ipv4Addr),
     /// It was deleted.
     Deleted,
 }
@@ -72,6 +75,7 @@ impl Change {
                 .as_ref()
                 .is_some_and(|it| it.delete_on_termination),
             Self::Grouped(groups) => eni.groups == *groups,
+            Self::Associated(public) => eni.public == Some(*public),
             Self::Deleted => false,
         }
     }
@@ -96,6 +100,7 @@ impl Change {
                 }
             }
             Self::Grouped(groups) => eni.groups.clone_from(groups),
+            Self::Associated(public) => eni.public = Some(*public),
         }
     }
 }

@@ -159,7 +159,7 @@ impl Known {
         self.by_id_at
     }
 
-    /// Reports if EC2 still makes the ENI, or if it is on its way to or from its instance.
+    /// Reports if EC2 still creates the ENI, attaches it or detaches it.
     pub(super) fn is_moving(&self) -> bool {
         match &self.shown.attachment {
             Some(attachment) => attachment.state != AttachState::Attached,

@@ -15,7 +15,8 @@ use ipnet::IpNet;
 pub use self::expect::{Change, GIVES_UP, SETTLES};
 use self::known::Known;
 pub use self::read::{Due, Merged, Read, Scope};
-use crate::{Eni, EniId, InstanceId, tags};
+use crate::object::tags;
+use crate::{Eni, EniId, InstanceId};
 
 /// The inventory of one cluster's operator.
 #[derive(Clone, Debug)]
@@ -69,6 +70,15 @@ impl Inventory {
     pub fn of_instance(&self, instance: &InstanceId) -> impl Iterator<Item = &Eni> {
         let ids = self.by_instance.get(instance).into_iter().flatten();
         ids.filter_map(|id| self.get(id))
+    }
+
+    /// The ENI of device index 0 and card 0 of an instance.
+    #[must_use]
+    pub fn primary_of(&self, instance: &InstanceId) -> Option<&Eni> {
+        self.of_instance(instance).find(|eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.index == 0 && it.card == 0)
+        })
     }
 
     /// The blocks of an ENI that can be published: EC2 answered with them or two reads showed them.

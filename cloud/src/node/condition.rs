@@ -13,6 +13,8 @@ pub enum Reason {
     NotReady,
     /// The operator has not read enough yet.
     Listing,
+    /// The Elastic IP addresses are not read yet.
+    UnlistedAddresses,
     /// The limits of the instance type are not known.
     UnknownType,
     /// EC2 has no such instance.
@@ -29,6 +31,8 @@ pub enum Reason {
     SubnetFull,
     /// No security group can be chosen.
     NoSecurityGroup,
+    /// No Elastic IP address can be the node's static IP.
+    StaticIpMissing,
     /// Several pools are bound to one ENI.
     TwoPools,
     /// The instance cannot have IPv6 prefixes.
@@ -61,6 +65,7 @@ impl Reason {
             Class::Denied => Self::Denied,
             Class::Credentials => Self::Credentials,
             Class::Unanswered | Class::NotFound => Self::Unanswered,
+            Class::AddressTaken => Self::StaticIpMissing,
             Class::IndexTaken | Class::TokenMismatch | Class::Invalid => Self::Refused,
         }
     }

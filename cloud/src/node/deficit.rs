@@ -5,10 +5,11 @@ use ipam::Family;
 use super::share::{Share, has_prefix_v6};
 use super::view::View;
 use super::{Blocks, Condition, Create, Reason, Step};
-use crate::block::PREFIX_V6;
+use crate::object::block::PREFIX_V6;
+use crate::object::subnet::Subnet;
+use crate::object::tags;
 use crate::place::{PlaceError, Places};
-use crate::subnet::Subnet;
-use crate::{Kind, Seed, tags};
+use crate::{Kind, Seed};
 
 /// The result of a part of the plan.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ pub mod release;
 mod role;
 mod settle;
 mod share;
+mod static_ip;
 mod step;
 mod view;
 
@@ -28,10 +29,11 @@ pub use self::release::Release;
 pub use self::role::{Aside, Role};
 pub use self::settle::{Context, Outcome, begin, settle};
 pub use self::step::{Blocks, Create, Step};
+use crate::elastic::{self, Claims, Listing};
 use crate::groups::{Groups, Wish};
+use crate::object::subnet::{Location, Subnets};
 use crate::place::Pressure;
 use crate::pool::Pools;
-use crate::subnet::{Location, Subnets};
 use crate::want::{Demand, Requested, Watermarks};
 use crate::{EniId, InstanceId, Inventory, Learned, Limits, Pauses, Tags};
 
@@ -64,7 +66,7 @@ pub struct Node {
     pub pending: u32,
 }
 
-/// The rules for a node's ENIs, from `spec.eni`.
+/// The rules for a node's ENIs, from `spec.eni` and `spec.ipam`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EniRules {
     /// `first-interface-index`: ENIs below it are left alone.
@@ -77,6 +79,8 @@ pub struct EniRules {
     pub use_primary: bool,
     /// `delete-on-termination`: EC2 deletes the ENIs with the instance.
     pub delete_on_termination: bool,
+    /// The Elastic IP address of the primary ENI.
+    pub static_ip: elastic::Wish,
 }
 
 /// Facts that are read and change seldom.
@@ -90,6 +94,8 @@ pub struct Facts {
     pub groups: Groups,
     /// The pools that ENIs are bound to.
     pub pools: Pools,
+    /// The Elastic IP addresses; none before they are read in this epoch.
+    pub addresses: Option<Listing>,
     /// Tags of every ENI that is created, beside the own ones.
     pub eni_tags: Tags,
     /// Reads that began earlier are of another leader's time and do not count.
@@ -107,6 +113,8 @@ pub struct Memory {
     pub pressure: Pressure,
     /// Calls that are paused.
     pub pauses: Pauses,
+    /// Elastic IP addresses that calls are about.
+    pub claims: Claims,
 }
 
 impl Memory {
@@ -118,6 +126,7 @@ impl Memory {
             learned: Learned::default(),
             pressure: Pressure::default(),
             pauses: Pauses::default(),
+            claims: Claims::default(),
         }
     }
 

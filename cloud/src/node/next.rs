@@ -5,10 +5,10 @@ use ipam::Time;
 use super::deficit::{self, Plan};
 use super::progress::Unanswered;
 use super::view::View;
-use super::{Condition, Node, Progress, Reason, Step, World, finish, release};
-use crate::budget::Need;
+use super::{Condition, Node, Progress, Reason, Step, World, finish, release, static_ip};
+use crate::call::budget::Need;
 use crate::inventory::{SETTLES, Scope};
-use crate::subnet::Location;
+use crate::object::subnet::Location;
 use crate::{InstanceId, Limits};
 
 /// The things to do for a node.
@@ -74,6 +74,8 @@ fn need(view: &View<'_>, step: &Step) -> Need {
         | Step::Unassign { .. }
         | Step::Detach { .. }
         | Step::Delete { .. } => Need::Order,
+        // Its agent gives no address to a pod before that.
+        Step::Associate { .. } => Need::NoAddresses,
         _ if view.has_no_addresses() => Need::NoAddresses,
         _ if view.node.pending > 0 => Need::WaitingPods,
         _ => Need::Deficit,
@@ -163,19 +165,20 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     shows || read.is_some_and(|begun| begun >= lost.reads_from)
 }
 
-/// An instance that EC2 does not know gets nothing until a read shows an ENI of it. Loose ENIs that
-/// were created for it are deleted.
+/// An instance that EC2 does not know gets nothing for a while, and until a read shows an ENI of it.
+/// Loose ENIs that were created for it are deleted.
 fn gone(view: &View<'_>) -> Option<Next> {
     let gone = view.progress.gone.as_ref()?;
     let inventory = &view.world.memory.inventory;
     let mut attached = inventory
         .of_instance(view.instance)
         .filter(|it| !it.is_loose());
-    if attached.any(|it| {
+    let is_shown = attached.any(|it| {
         inventory
             .read_at(&it.id)
             .is_some_and(|begun| begun > gone.since)
-    }) {
+    });
+    if is_shown && gone.until <= view.world.now {
         return None;
     }
     let step = view.loose.first().map(|eni| Step::Delete {
@@ -196,9 +199,9 @@ fn gone(view: &View<'_>) -> Option<Next> {
 
 fn plan(view: &View<'_>) -> Next {
     let mut next = Next::default();
-    let loose = finish::loose(view);
+    take(view, static_ip::associate(view), &mut next);
     // While an ENI waits to be attached, no other one is created.
-    let mut open = !take(view, loose, &mut next);
+    let mut open = next.step.is_none() && !take(view, finish::loose(view), &mut next);
     for share in view.shares.by_need(view.node) {
         for part in [deficit::ipv4, deficit::ipv6] {
             if open {

@@ -1,4 +1,4 @@
-//! A node's progress: the call under way, and the waits after calls that failed.
+//! A node's progress: the call in flight, and the waits after calls that failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) const INDEX_TRIES: u32 = 5;
 pub struct Progress {
     /// The instance that the rest is about.
     pub(super) instance: Option<InstanceId>,
-    /// The call under way.
+    /// The call in flight.
     pub(super) in_flight: Option<Step>,
     /// A call without an answer.
     pub(super) unanswered: Option<Unanswered>,
@@ -80,7 +80,9 @@ impl Wait {
 fn delay(class: Class, count: u32) -> Duration {
     let (first, longest) = match class {
         Class::Throttled => return Duration::ZERO,
-        Class::NotFound | Class::Unanswered => (Duration::from_secs(1), Duration::from_secs(8)),
+        Class::NotFound | Class::Unanswered | Class::AddressTaken => {
+            (Duration::from_secs(1), Duration::from_secs(8))
+        }
         Class::InstanceGone => (Duration::from_mins(1), Duration::from_mins(10)),
         Class::NotNow | Class::IndexTaken => (Duration::from_secs(5), Duration::from_mins(1)),
         _ => (Duration::from_mins(1), Duration::from_mins(30)),
@@ -90,13 +92,13 @@ fn delay(class: Class, count: u32) -> Duration {
 }
 
 impl Progress {
-    /// Reports if a call is under way.
+    /// Reports if a call is in flight.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// The blocks that EC2 was asked to take, as long as the answer is not known.
+    /// The blocks of release calls whose outcome is not known.
     #[must_use]
     pub fn taking(&self) -> BTreeSet<IpNet> {
         let lost = self.unanswered.as_ref().map(|it| &it.step);

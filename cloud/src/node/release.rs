@@ -10,14 +10,15 @@ use super::deficit::Plan;
 use super::share::Shares;
 use super::view::View;
 use super::{Facts, Node, Step};
-use crate::{Eni, EniId, Inventory, block};
+use crate::object::block;
+use crate::{Eni, EniId, Inventory};
 
 /// Blocks and ENIs of a node that go back. Its agent is shown none of them any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
     /// Blocks in release, which belong to no one and do not count.
     pub leaving: BTreeSet<IpNet>,
-    /// Of these, the blocks that EC2 can be asked to take.
+    /// Of these, the blocks that can be unassigned.
     pub due: BTreeSet<IpNet>,
     /// ENIs without a block that can be detached.
     pub empty: BTreeSet<EniId>,

@@ -1,6 +1,7 @@
 //! The role of an ENI on its node.
 
-use crate::{AttachState, Eni, InterfaceKind, tags};
+use crate::object::tags;
+use crate::{AttachState, Eni, InterfaceKind};
 
 use super::EniRules;
 

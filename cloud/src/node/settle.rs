@@ -9,7 +9,9 @@ use ipnet::IpNet;
 use super::progress::{INDEX_TRIES, Unanswered};
 use super::{Facts, Memory, Node, Progress, Step};
 use crate::inventory::{Change, SETTLES};
-use crate::{Action, AttachState, Attachment, AttachmentId, Class, Eni, EniId, Failure, Kind};
+use crate::{
+    Action, AllocationId, AttachState, Attachment, AttachmentId, Class, Eni, EniId, Failure, Kind,
+};
 
 /// Reads by id show an attachment after so long.
 const ATTACH_SHOWS: Duration = Duration::from_secs(5);
@@ -46,6 +48,12 @@ pub fn begin(step: &Step, node: &Node, progress: &mut Progress, memory: &mut Mem
     if let Some((subnet, addresses)) = step.taking() {
         memory.pressure.begin(subnet, addresses);
     }
+    if let Step::Associate {
+        eni, allocation, ..
+    } = step
+    {
+        memory.claims.begin(allocation, eni);
+    }
     progress.unanswered = None;
     progress.relist = None;
     progress.in_flight = Some(step.clone());
@@ -64,9 +72,25 @@ pub fn settle(outcome: &Outcome, progress: &mut Progress, context: &mut Context<
         let pressure = &mut context.memory.pressure;
         pressure.end(subnet, addresses, has_taken.then_some(context.now));
     }
+    if let Step::Associate { allocation, .. } = &step {
+        settle_claim(allocation, outcome, context);
+    }
     match outcome {
         Outcome::Failed(failure) => fail(step, failure, progress, context),
         _ => succeed(&step, outcome, progress, context),
+    }
+}
+
+/// An address stays claimed unless EC2 says that the call had no effect.
+fn settle_claim(id: &AllocationId, outcome: &Outcome, context: &mut Context<'_>) {
+    let claims = &mut context.memory.claims;
+    match outcome {
+        Outcome::Failed(failure) => match failure.class {
+            Class::AddressTaken => claims.refuse(id, context.now),
+            Class::Unanswered => claims.hold(id, context.now),
+            _ => claims.release(id),
+        },
+        _ => claims.hold(id, context.now),
     }
 }
 
@@ -107,6 +131,9 @@ fn succeed(step: &Step, outcome: &Outcome, progress: &mut Progress, context: &mu
         }
         (Step::Detach { eni, .. }, _) => inventory.expect(eni, Change::Detached, now),
         (Step::Delete { eni }, _) => delete(eni, progress, context),
+        (Step::Associate { eni, address, .. }, _) => {
+            inventory.expect(eni, Change::Associated(*address), now);
+        }
         // An answer of another kind than the step says no more than that it went through.
         _ => {}
     }
@@ -152,7 +179,7 @@ fn fail(step: Step, failure: &Failure, progress: &mut Progress, context: &mut Co
                 context.memory.inventory.doubt(eni, now);
             }
         }
-        Class::Invalid => progress.delay(failure, now),
+        Class::Invalid | Class::AddressTaken => progress.delay(failure, now),
     }
 }
 
@@ -162,7 +189,9 @@ fn lose(step: Step, progress: &mut Progress, context: &Context<'_>) {
         Step::Create(_) => Duration::ZERO,
         Step::Attach { .. } | Step::Detach { .. } => ATTACH_SHOWS,
         Step::Assign { .. } | Step::Unassign { .. } => SETTLES,
-        Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } => return,
+        Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } | Step::Associate { .. } => {
+            return;
+        }
     };
     let eni = step.eni().and_then(|id| context.memory.inventory.get(id));
     progress.unanswered = Some(Unanswered {

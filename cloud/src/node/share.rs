@@ -4,10 +4,11 @@ use ipam::node::Binding;
 
 use super::{Aside, Node, Role};
 use crate::groups::Wish;
+use crate::object::block;
+use crate::object::subnet::{Location, Subnets};
 use crate::pool::{self, Pools, Serves, serves};
-use crate::subnet::{Location, Subnets};
 use crate::want::{Reading, Requested, Want, excess};
-use crate::{Eni, EniId, Tags, block};
+use crate::{Eni, EniId, Tags};
 
 /// The ENIs of a node that serve one pool.
 #[derive(Debug)]
@@ -22,12 +23,12 @@ pub(super) struct Share<'a> {
     pub(super) location: Location,
     /// The security groups of ENIs.
     pub(super) groups: Wish,
-    asked: Asked,
+    demand: Demand,
 }
 
 /// The demand for a pool.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum Demand {
     Default(Reading),
     Bound(Requested),
 }
@@ -49,7 +50,7 @@ impl<'a> Shares<'a> {
             loose: Vec::new(),
             location: location.clone(),
             groups: node.groups.clone(),
-            asked: Asked::Default(Reading::of(&node.demand, node.marks.pre)),
+            demand: Demand::Default(Reading::of(&node.demand, node.marks.pre)),
         };
         let bound = pools.iter().map(|(name, binding)| Share {
             pool: Some((name, binding)),
@@ -57,7 +58,7 @@ impl<'a> Shares<'a> {
             loose: Vec::new(),
             location: pool::place(binding, location),
             groups: pool::wish(binding, &node.groups),
-            asked: Asked::Bound(asked(node, name, binding)),
+            demand: Demand::Bound(requested(node, name, binding)),
         });
         Self {
             all: std::iter::once(default).chain(bound).collect(),
@@ -100,9 +101,9 @@ impl<'a> Shares<'a> {
 }
 
 /// The demand for a pool. Where its ENIs belong is not known while its annotations cannot be read.
-fn asked(node: &Node, name: &str, binding: &Binding) -> Requested {
-    let asked = node.pools.get(name).filter(|_| !binding.is_void);
-    asked.copied().unwrap_or_default()
+fn requested(node: &Node, name: &str, binding: &Binding) -> Requested {
+    let requested = node.pools.get(name).filter(|_| !binding.is_void);
+    requested.copied().unwrap_or_default()
 }
 
 /// The role of an ENI. An ENI with a bound pool serves addresses although its tags exclude it:
@@ -123,18 +124,20 @@ impl Share<'_> {
     /// The want if there was one loose ENI less.
     pub(super) fn want_without(&self, node: &Node, eni: Option<&EniId>) -> Want {
         let available = self.available(node, eni);
-        match self.asked {
-            Asked::Default(reading) => Want::of(available, reading.used, node.pending, &node.marks),
-            Asked::Bound(requested) => Want::of_pool(available, requested.ipv4),
+        match self.demand {
+            Demand::Default(reading) => {
+                Want::of(available, reading.used, node.pending, &node.marks)
+            }
+            Demand::Bound(requested) => Want::of_pool(available, requested.ipv4),
         }
     }
 
     /// IPv4 addresses beyond the demand.
     pub(super) fn excess(&self, node: &Node) -> u32 {
         let available = self.available(node, None);
-        match self.asked {
-            Asked::Default(reading) => excess(available, reading.used, &node.marks),
-            Asked::Bound(requested) => available.saturating_sub(requested.ipv4),
+        match self.demand {
+            Demand::Default(reading) => excess(available, reading.used, &node.marks),
+            Demand::Bound(requested) => available.saturating_sub(requested.ipv4),
         }
     }
 
@@ -153,9 +156,9 @@ impl Share<'_> {
 
     /// True if an IPv6 prefix is requested.
     pub(super) fn asks_ipv6(&self) -> bool {
-        match self.asked {
-            Asked::Default(reading) => reading.ipv6,
-            Asked::Bound(requested) => requested.ipv6 > 0,
+        match self.demand {
+            Demand::Default(reading) => reading.ipv6,
+            Demand::Bound(requested) => requested.ipv6 > 0,
         }
     }
 

@@ -1,10 +1,11 @@
 //! A step: one call that changes something.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use ipnet::IpNet;
 
-use crate::{Action, AttachmentId, EniId, GroupId, InstanceId, Kind, SubnetId, Tags};
+use crate::{Action, AllocationId, AttachmentId, EniId, GroupId, InstanceId, Kind, SubnetId, Tags};
 
 /// One call that changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,15 @@ pub enum Step {
         /// The ENI.
         eni: EniId,
     },
+    /// Give the own address of an ENI an Elastic IP address that nothing has.
+    Associate {
+        /// The ENI.
+        eni: EniId,
+        /// The allocation of the Elastic IP address.
+        allocation: AllocationId,
+        /// The Elastic IP address.
+        address: Ipv4Addr,
+    },
 }
 
 /// Blocks of one kind.
@@ -115,6 +125,7 @@ impl Step {
             Self::Unassign { .. } => Action::Unassign,
             Self::Detach { .. } => Action::Detach,
             Self::Delete { .. } => Action::Delete,
+            Self::Associate { .. } => Action::Associate,
         }
     }
 
@@ -129,7 +140,8 @@ impl Step {
             | Self::Group { eni, .. }
             | Self::Unassign { eni, .. }
             | Self::Detach { eni, .. }
-            | Self::Delete { eni } => Some(eni),
+            | Self::Delete { eni }
+            | Self::Associate { eni, .. } => Some(eni),
         }
     }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::share::{Share, Shares, role};
 use super::{Aside, Condition, Node, Progress, Reason, Role, World};
+use crate::object::subnet::Location;
+use crate::object::tags;
 use crate::pool::{Serves, serves};
-use crate::subnet::Location;
-use crate::{Eni, EniId, GroupId, InstanceId, Limits, groups, tags};
+use crate::{Eni, EniId, GroupId, InstanceId, Limits, groups};
 
 /// A node with its ENIs.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct View<'a> {
     pub(super) shares: Shares<'a>,
     /// Indices of card 0 that are taken.
     taken: BTreeSet<u16>,
-    primary: Option<&'a Eni>,
+    pub(super) primary: Option<&'a Eni>,
 }
 
 impl<'a> View<'a> {

@@ -1,11 +1,11 @@
-//! The subnet for the next block or ENI: which has room, less what is on its way.
+//! The subnet for the next block or ENI, by its free addresses less those of calls in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipam::{Family, Time};
 
-use crate::subnet::{Location, Rule, Subnet, Subnets};
+use crate::object::subnet::{Location, Rule, Subnet, Subnets};
 use crate::{Kind, SubnetId};
 
 /// A full subnet is tried again after so long.
@@ -80,7 +80,7 @@ impl Pressure {
         self.full.retain(|_, it| now.since(it.since) < FULL_FOR);
     }
 
-    /// Addresses that calls took since the subnet was read, those under way included.
+    /// Addresses that calls took since the subnet was read, those in flight included.
     #[must_use]
     pub fn taken(&self, subnet: &SubnetId) -> u32 {
         let in_flight = self.in_flight.get(subnet).copied().unwrap_or(0);
@@ -208,5 +208,6 @@ fn fits(subnet: &Subnet, kind: Kind, pressure: &Pressure, now: Time) -> bool {
     pressure.room(subnet, kind, now) > kind.addresses()
 }
 
+pub(super) mod forecast;
 #[cfg(test)]
 mod tests;

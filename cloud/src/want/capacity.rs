@@ -1,7 +1,7 @@
 //! The addresses that an instance could have at most.
 
 use crate::Limits;
-use crate::block::PREFIX_SIZE;
+use crate::object::block::PREFIX_SIZE;
 
 /// The use of an instance's ENIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ pub use self::demand::{Demand, Generation, Reading, Requested};
 pub use self::formula::{DEFAULT_PRE_ALLOCATE, Watermarks, excess, needed, pre_allocate};
 
 use crate::Kind;
-use crate::block::PREFIX_SIZE;
+use crate::object::block::PREFIX_SIZE;
 
 /// The IPv4 addresses that a node wants now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

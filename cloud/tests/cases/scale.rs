@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cloud::Action;
-use cloud::budget::{Bucket, Budgets, SHARE, default_rate};
+use cloud::call::budget::{Bucket, Budgets, SHARE, default_rate};
 
 use super::bed::{Bed, Random, node};
 

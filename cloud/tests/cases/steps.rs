@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cloud::node::{Node, Reason, Step};
-use cloud::subnet::Location;
+use cloud::object::subnet::Location;
 use cloud::{Action, Kind};
 
 use super::bed::{Bed, node};
@@ -565,7 +565,7 @@ fn many_nodes_never_ask_a_nearly_full_subnet_for_more_than_it_has() {
         bed.add(&n.to_string(), node(&n.to_string(), "m5.large"));
     }
     bed.run(300);
-    let asked = bed.count(Action::Assign) + bed.count(Action::Create);
+    let before = bed.count(Action::Assign) + bed.count(Action::Create);
     bed.ec2.add_subnet("other", 2);
     bed.ec2.leave("own", 10);
     for node in bed.nodes.values_mut() {
@@ -574,8 +574,8 @@ fn many_nodes_never_ask_a_nearly_full_subnet_for_more_than_it_has() {
     bed.run(300);
     let has: u32 = bed.nodes.keys().map(|name| bed.available(name)).sum();
     assert_eq!(has, 20 * 17);
-    assert!(asked <= 21, "{asked}");
-    let calls = bed.count(Action::Assign) + bed.count(Action::Create) - asked;
+    assert!(before <= 21, "{before}");
+    let calls = bed.count(Action::Assign) + bed.count(Action::Create) - before;
     assert!(calls <= 45, "{calls}");
 }
 

@@ -6,7 +6,7 @@ use crate::answer::Answer;
 use crate::call::Attach;
 use crate::error::{Failure, Result};
 use crate::family::Family;
-use crate::limits::Limits;
+use crate::settings::limits::Limits;
 use crate::space;
 
 impl Cloud {

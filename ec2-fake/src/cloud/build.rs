@@ -10,8 +10,8 @@ use super::due::Due;
 use super::{AttachState, Attachment, Cloud, Elastic, Eni, Instance, InstanceState, Past, Subnet};
 use crate::error::{Failure, Result};
 use crate::fault::Faults;
+use crate::settings::throttle::Buckets;
 use crate::space::{Ask, Space};
-use crate::throttle::Buckets;
 use crate::world::{self, World};
 
 impl Cloud {
@@ -145,7 +145,7 @@ impl Cloud {
     }
 
     fn add_instance(&mut self, spec: &world::Instance, state: InstanceState) -> Result<()> {
-        if crate::limits::of(&spec.kind).is_none() {
+        if crate::settings::limits::of(&spec.kind).is_none() {
             return Err(Failure::value(format!(
                 "{}: the fake has no type {:?}",
                 spec.id, spec.kind

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::filter::{id_of, matches};
+use super::filter::{Patterns, id_of};
 use super::{Cloud, Eni};
 use crate::answer::{Item, Page};
 use crate::call::{Describe, What};
@@ -42,23 +42,20 @@ impl Cloud {
             }
             items.retain(|item| matches!(item, Item::Group(group) if group.vpc == vpc));
         }
-        items.retain(|item| matches(item, &describe.filters));
+        let patterns = Patterns::new(&describe.filters);
+        items.retain(|item| patterns.match_item(item));
         paged(items, describe)
     }
 
     /// Every resource of a kind, as it was at a time, in the order of ids.
     fn items(&self, what: What, seen: Timestamp) -> Vec<Item> {
         match what {
-            What::Addresses => {
-                let item = |elastic: &super::Elastic| {
-                    let of = elastic.association.as_ref().map(|(_, eni, _)| eni);
-                    let eni = of.and_then(|id| self.interface(id)).map(Arc::clone);
-                    Item::Address(elastic.clone(), eni)
-                };
-                self.addresses.values().map(item).collect()
-            }
+            What::Addresses => self.addresses_at(seen),
             What::Instances => self.instances_at(seen),
-            What::InstanceTypes => crate::limits::all().iter().map(Item::Type).collect(),
+            What::InstanceTypes => crate::settings::limits::all()
+                .iter()
+                .map(Item::Type)
+                .collect(),
             What::Interfaces => self
                 .enis_at(seen)
                 .map(|eni| Item::Interface(Arc::clone(eni)))
@@ -88,6 +85,25 @@ impl Cloud {
 
     fn enis_at(&self, seen: Timestamp) -> impl Iterator<Item = &Arc<Eni>> {
         self.enis.values().filter_map(move |past| past.at(seen))
+    }
+
+    /// Elastic IP addresses with their associations of that time.
+    fn addresses_at(&self, seen: Timestamp) -> Vec<Item> {
+        let mut associations = BTreeMap::new();
+        for eni in self.enis_at(seen) {
+            for (private, public) in &eni.public {
+                let association = (public.association.clone(), eni.id.clone(), *private);
+                associations.insert(public.allocation.as_str(), (association, eni));
+            }
+        }
+        let addresses = self.addresses.values().cloned();
+        addresses
+            .map(|mut elastic| {
+                let (association, eni) = associations.remove(elastic.id.as_str()).unzip();
+                elastic.association = association;
+                Item::Address(elastic, eni.map(Arc::clone))
+            })
+            .collect()
     }
 
     fn instances_at(&self, seen: Timestamp) -> Vec<Item> {

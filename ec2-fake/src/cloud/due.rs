@@ -53,6 +53,11 @@ pub enum Effect {
         /// The addresses and prefixes.
         blocks: Vec<IpNet>,
     },
+    /// An interface has other security groups.
+    Regrouped {
+        /// The interface.
+        eni: String,
+    },
     /// An instance runs.
     Running {
         /// The instance.

@@ -81,7 +81,8 @@ impl Cloud {
     }
 
     /// The primary interface of an instance.
-    pub(crate) fn primary_of(&self, instance: &str) -> Option<String> {
+    #[must_use]
+    pub fn primary_of(&self, instance: &str) -> Option<String> {
         let ids = self.of_instance.get(instance)?;
         let mut enis = ids.iter().filter_map(|id| self.interface(id));
         let primary = enis.find(|eni| {

@@ -41,15 +41,25 @@ pub(super) fn tags_of(item: &Item) -> Option<&Tags> {
     }
 }
 
-/// Reports if an item has a value of each filter.
-pub(super) fn matches(item: &Item, filters: &[Filter]) -> bool {
-    filters.iter().all(|filter| {
-        let found = values(item, &filter.name).unwrap_or_default();
-        filter.values.iter().any(|pattern| {
-            let pattern = WildMatch::new(pattern);
-            found.iter().any(|value| pattern.matches(value))
+/// The filters of a listing, ready to be matched with many items.
+pub(super) struct Patterns<'a>(Vec<(&'a str, Vec<WildMatch>)>);
+
+impl<'a> Patterns<'a> {
+    pub(super) fn new(filters: &'a [Filter]) -> Self {
+        let patterns =
+            |filter: &Filter| filter.values.iter().map(|it| WildMatch::new(it)).collect();
+        let all = filters.iter();
+        Self(all.map(|it| (it.name.as_str(), patterns(it))).collect())
+    }
+
+    /// True if the item has a value of each filter.
+    pub(super) fn match_item(&self, item: &Item) -> bool {
+        self.0.iter().all(|(name, patterns)| {
+            let found = values(item, name).unwrap_or_default();
+            let has = |value: &String| patterns.iter().any(|pattern| pattern.matches(value));
+            found.iter().any(has)
         })
-    })
+    }
 }
 
 /// Refuses filters that a listing does not have.

@@ -25,7 +25,7 @@ use crate::call::{Call, Create, Request};
 use crate::error::{Failure, Result};
 use crate::fault::{Delivery, FaultKind, Faults};
 use crate::settings::Settings;
-use crate::throttle::{self, Buckets};
+use crate::settings::throttle::{self, Buckets};
 use crate::world::{self, Principal};
 use due::Due;
 pub use due::Effect;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::create::MOST_TAGS;
-use super::{Cloud, Instance};
+use super::{Cloud, Effect, Instance};
 use crate::answer::Answer;
 use crate::call::{Change, Modify};
 use crate::error::{Failure, Result};
@@ -19,6 +19,8 @@ impl Cloud {
                 }
                 let groups = self.checked_groups(&eni.subnet, groups)?;
                 self.edit(&modify.eni, |eni| eni.groups = groups);
+                let eni = modify.eni.clone();
+                self.effects.push(Effect::Regrouped { eni });
             }
             Change::Description(text) => {
                 self.edit(&modify.eni, |eni| eni.description.clone_from(text));

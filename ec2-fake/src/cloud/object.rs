@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 
 use crate::family::Family;
-use crate::limits::Limits;
+use crate::settings::limits::Limits;
 use crate::space::Space;
 use crate::world::{self, Tags};
 
@@ -169,7 +169,7 @@ impl Instance {
     /// The limits of its type.
     #[must_use]
     pub fn limits(&self) -> Option<&'static Limits> {
-        crate::limits::of(&self.kind)
+        crate::settings::limits::of(&self.kind)
     }
 }
 

@@ -1,11 +1,12 @@
 use super::Policy;
-use crate::call::{Assign, Call, Change, Create, Describe, Modify, Request, What};
+use crate::call::{Assign, Associate, Call, Change, Create, Describe, Modify, Request, What};
 use crate::cloud::Cloud;
 use crate::family::Family;
 use crate::fixture::{NOW, attachment, creation, prefixes, world};
 use crate::world::{Principal, Tags};
 
 const SHIPPED: &str = include_str!("../../../deploy/iam/policy.json");
+const STATIC_IP: &str = include_str!("../../../deploy/iam/static-ip.json");
 const CLUSTER: &str = "ipam.towpath.dev/cluster";
 
 fn shipped() -> Policy {
@@ -229,6 +230,59 @@ fn primary_interfaces_of_the_vpc_alone_get_addresses() {
             is_allowed,
             "{vpc}"
         );
+    }
+}
+
+/// The codes of trials of both calls for static IPs.
+fn static_ip_trials(policy: Policy) -> Vec<(&'static str, String)> {
+    let mut cloud = cloud(policy, "aws");
+    let associate = Call::Associate(Associate {
+        allocation: "eipalloc-1".to_owned(),
+        instance: None,
+        eni: cloud.primary_of("i-1"),
+        private: None,
+        reassociate: false,
+    });
+    let describe = Call::Describe(Describe {
+        what: What::Addresses,
+        ids: Vec::new(),
+        filters: Vec::new(),
+        max: None,
+        next: None,
+    });
+    let trial = |call: Call| {
+        let action = call.action();
+        let request = Request {
+            call,
+            dry_run: true,
+        };
+        let failure = cloud.call(NOW, "OPERATOR", &request).outcome.unwrap_err();
+        (action, failure.code)
+    };
+    [describe, associate].map(trial).into()
+}
+
+#[test]
+fn static_ips_need_a_policy_of_their_own_and_all_of_it() {
+    let of_vpc = |vpc| {
+        let variables = [("PARTITION", "aws"), ("VPC_ID", vpc)];
+        Policy::from_template(STATIC_IP, &variables).unwrap()
+    };
+    let denied = |policy| {
+        let trials = static_ip_trials(policy).into_iter();
+        let denied = trials.filter(|(_, code)| code == "UnauthorizedOperation");
+        denied.map(|(action, _)| action).collect::<Vec<_>>()
+    };
+    let policy = of_vpc("vpc-1");
+    assert_eq!(denied(policy.clone()), [""; 0]);
+    assert_eq!(denied(shipped()), ["DescribeAddresses", "AssociateAddress"]);
+    assert_eq!(denied(of_vpc("vpc-2")), ["AssociateAddress"]);
+    for (sid, action) in [
+        ("ReadAddresses", "DescribeAddresses"),
+        ("AssociateAddress", "AssociateAddress"),
+        ("AssociateInVpc", "AssociateAddress"),
+    ] {
+        assert_eq!(denied(policy.without(sid)), [action], "{sid}");
     }
 }
 

@@ -14,7 +14,7 @@ use super::fake::Fake;
 use super::signature::{Authorization, Scope, Signed};
 use crate::error::{Failure, Result};
 use crate::fault::Delivery;
-use crate::wire;
+use crate::server::wire;
 
 /// Bytes of a request's body; a call with 1,000 ids has 50,000.
 const LONGEST_BODY: usize = 1 << 20;

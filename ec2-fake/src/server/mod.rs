@@ -6,6 +6,7 @@ mod fake;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::convert::Infallible;
 use std::io;

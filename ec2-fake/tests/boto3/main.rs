@@ -81,8 +81,12 @@ fn drive(case: &str, world: &World) -> Fake {
         .args([case, &format!("http://{address}")])
         .output()
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{case}: {}\n{told}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{case}: {}\n{stderr}",
+        output.status
+    );
     fake.peek(|cloud| cloud.check().unwrap());
     fake
 }

@@ -1,7 +1,7 @@
 use std::future::ready;
 
+use cloud::call::query::{Page, Query};
 use cloud::node::Outcome;
-use cloud::query::{Page, Query};
 use cloud::{Action, EniId};
 
 use super::*;
@@ -58,6 +58,7 @@ async fn each_right_that_is_taken_away_is_named() {
         "DescribeSecurityGroups",
         "DescribeVpcs",
         "DescribeInstanceTypes",
+        "DescribeAddresses",
         "DeleteNetworkInterface",
     ];
     for call in calls {

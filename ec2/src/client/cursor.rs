@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_ec2::types::Filter;
+use cloud::call::query::{Page, Query, What};
 use cloud::inventory::Scope;
-use cloud::query::{Page, Query, What};
 
 /// The most values that a filter may have.
 const VALUES: usize = 200;
@@ -110,7 +110,7 @@ fn has_vpc(what: &What) -> bool {
     match what {
         What::Enis(scope) => matches!(scope, Scope::All | Scope::Loose),
         What::Subnets | What::RouteTables | What::Groups | What::Vpcs => true,
-        What::Instances(_) | What::Types(_) => false,
+        What::Instances(_) | What::Types(_) | What::Addresses => false,
     }
 }
 

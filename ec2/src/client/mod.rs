@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_ec2::Config;
 use aws_sdk_ec2::config::IdentityCache;
+use cloud::call::query::{Page, Query, What};
 use cloud::node::{Outcome, Step};
-use cloud::query::{Page, Query, What};
 use cloud::{Action, Class, Failure};
 
 pub use self::settings::{ConnectError, Settings};
@@ -106,7 +106,7 @@ impl Client {
     async fn page(&self, query: &Query, trial: bool) -> Result<Page, Failure> {
         let call = Named {
             name: query.what.call(),
-            action: Action::Describe,
+            action: query.what.action(),
         };
         let sdk = self.sdk();
         let ask = match cursor::ask(query, self.page, trial) {

@@ -3,7 +3,7 @@
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::Reservation;
 use cloud::Failure;
-use cloud::query::{Items, Page, What};
+use cloud::call::query::{Items, Page, What};
 
 use super::Named;
 use super::cursor::Ask;
@@ -45,6 +45,7 @@ pub(super) async fn page(
         What::Subnets | What::RouteTables | What::Groups | What::Vpcs => {
             network(sdk, call, what, &ask).await?
         }
+        What::Addresses => (addresses(sdk, call, &ask).await?, None),
     };
     let next = ask.next(token.as_deref());
     if next.is_some() && next.as_deref() == current(&ask).as_deref() {
@@ -66,6 +67,16 @@ async fn instances(sdk: &Client, call: Named, ask: &Ask) -> Result<Part, Failure
     let instances = reservations.flat_map(Reservation::instances);
     let instances = all(call, instances, shape::instance)?;
     Ok((Items::Instances(instances), answer.next_token))
+}
+
+/// EC2 has all addresses in one answer, and takes neither a size nor a token.
+async fn addresses(sdk: &Client, call: Named, ask: &Ask) -> Result<Items, Failure> {
+    let request = sdk.describe_addresses().dry_run(ask.trial);
+    let answer = request.send().await.map_err(|error| call.failed(&error))?;
+    // An address of the account that is in no VPC has no allocation.
+    let in_vpcs = answer.addresses().iter();
+    let in_vpcs = in_vpcs.filter(|it| it.allocation_id().is_some());
+    Ok(Items::Addresses(all(call, in_vpcs, shape::elastic)?))
 }
 
 async fn network(sdk: &Client, call: Named, what: &What, ask: &Ask) -> Result<Part, Failure> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{NetworkInterfaceAttachmentChanges, ResourceType, Tag, TagSpecification};
 use cloud::node::{Blocks, Create, Outcome, Step};
-use cloud::{AttachmentId, EniId, Failure, GroupId, InstanceId, Kind, Tags};
+use cloud::{AllocationId, AttachmentId, EniId, Failure, GroupId, InstanceId, Kind, Tags};
 use ipnet::IpNet;
 
 use super::Named;
@@ -35,6 +35,9 @@ pub(super) async fn step(
         Step::Unassign { eni, blocks } => unassign(sdk, call, eni, blocks).await,
         Step::Detach { attachment, .. } => detach(sdk, call, attachment, trial).await,
         Step::Delete { eni } => delete(sdk, call, eni, trial).await,
+        Step::Associate {
+            eni, allocation, ..
+        } => associate(sdk, call, (eni, allocation), trial).await,
     }
 }
 
@@ -226,6 +229,23 @@ async fn delete(sdk: &Client, call: Named, eni: &EniId, trial: bool) -> Result<O
     let request = sdk
         .delete_network_interface()
         .network_interface_id(eni.as_str())
+        .dry_run(trial);
+    request.send().await.map_err(|error| call.failed(&error))?;
+    Ok(Outcome::Done)
+}
+
+/// Nothing loses its address by this call: EC2 refuses one that has an association.
+async fn associate(
+    sdk: &Client,
+    call: Named,
+    (eni, allocation): (&EniId, &AllocationId),
+    trial: bool,
+) -> Result<Outcome, Failure> {
+    let request = sdk
+        .associate_address()
+        .network_interface_id(eni.as_str())
+        .allocation_id(allocation.as_str())
+        .allow_reassociation(false)
         .dry_run(trial);
     request.send().await.map_err(|error| call.failed(&error))?;
     Ok(Outcome::Done)

@@ -9,4 +9,4 @@ mod network;
 pub(crate) use self::eni::eni;
 pub(crate) use self::field::{FieldError, Object};
 pub(crate) use self::instance::{instance, type_info};
-pub(crate) use self::network::{group, route_table, subnet, vpc};
+pub(crate) use self::network::{elastic, group, route_table, subnet, vpc};

@@ -1,14 +1,15 @@
-//! VPCs, subnets, route tables and security groups.
+//! VPCs, subnets, route tables, security groups and Elastic IP addresses.
 
 use std::collections::BTreeSet;
 
 use aws_sdk_ec2::types::{
-    RouteTableAssociation, RouteTableAssociationStateCode, SecurityGroup, SubnetCidrBlockStateCode,
-    VpcCidrBlockState, VpcCidrBlockStateCode,
+    Address, RouteTableAssociation, RouteTableAssociationStateCode, SecurityGroup,
+    SubnetCidrBlockStateCode, VpcCidrBlockState, VpcCidrBlockStateCode,
 };
+use cloud::elastic::{Association, Elastic};
 use cloud::groups::Group;
-use cloud::subnet::{RouteTable, Subnet};
-use cloud::{GroupId, RouteTableId, SubnetId, Vpc, VpcId};
+use cloud::object::subnet::{RouteTable, Subnet};
+use cloud::{AllocationId, EniId, GroupId, RouteTableId, SubnetId, Vpc, VpcId};
 use ipnet::IpNet;
 
 use super::field::{FieldError, Object, tags};
@@ -97,6 +98,25 @@ pub(crate) fn group(shown: &SecurityGroup) -> Result<Group, FieldError> {
     let id = Object("security group").id("groupId", shown.group_id(), GroupId::parse)?;
     Ok(Group {
         vpc: Object(id.as_str()).id("vpcId", shown.vpc_id(), VpcId::parse)?,
+        tags: tags(shown.tags()),
+        id,
+    })
+}
+
+/// An Elastic IP address.
+pub(crate) fn elastic(shown: &Address) -> Result<Elastic, FieldError> {
+    let id = shown.allocation_id();
+    let id = Object("address").id("allocationId", id, AllocationId::parse)?;
+    let object = Object(id.as_str());
+    let address = object.required("publicIp", shown.public_ip())?;
+    let private = object.parse_some("privateIpAddress", shown.private_ip_address())?;
+    let association = shown.association_id().filter(|it| !it.is_empty());
+    Ok(Elastic {
+        address: object.parse("publicIp", address)?,
+        association: association.map(|_| Association {
+            eni: shown.network_interface_id().and_then(EniId::parse),
+            private,
+        }),
         tags: tags(shown.tags()),
         id,
     })

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use cloud::budget::Bucket;
+use cloud::call::budget::Bucket;
 use cloud::inventory::Scope;
 use cloud::node::{Create, Outcome, Step};
-use cloud::subnet::Subnet;
+use cloud::object::subnet::Subnet;
 use cloud::{
     Action, AttachState, Attachment, Eni, EniId, Failure, InstanceId, InterfaceKind, Kind, Limits,
     SubnetId, Tags,
@@ -289,6 +289,10 @@ impl Ec2 {
                 Outcome::Done
             }),
             Step::Delete { eni } => self.delete(eni),
+            Step::Associate { eni, address, .. } => self.eni(eni).map(|it| {
+                it.public = Some(*address);
+                Outcome::Done
+            }),
         };
         outcome.unwrap_or_else(|code| Outcome::Failed(failure(action, code)))
     }

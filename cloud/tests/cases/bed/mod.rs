@@ -6,13 +6,13 @@ mod fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cloud::budget::{Budgets, Entry, Queue, Rate};
+use cloud::call::budget::{Budgets, Entry, Queue, Rate};
 use cloud::inventory::{Read, Scope};
 use cloud::node::{
     Context, EniRules, Facts, Memory, Next, Node, Outcome, Progress, Step, World, begin, next,
     settle,
 };
-use cloud::subnet::Location;
+use cloud::object::subnet::Location;
 use cloud::sweep::{Sweep, Verdict};
 use cloud::want::{Demand, Requested, Watermarks};
 use cloud::{Action, Class, EniId, Failure, InstanceId, Limits, Tags};
@@ -121,6 +121,7 @@ impl Bed {
             subnets: ec2.subnets.clone(),
             groups: BTreeMap::new(),
             pools: BTreeMap::new(),
+            addresses: None,
             eni_tags: Tags::new(),
             epoch: ec2.now,
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use cloud::query::{Query, What};
+use cloud::call::query::{Query, What};
 use tempfile::TempDir;
 
 use super::played::{Played, Reply, Request};
@@ -164,9 +164,9 @@ async fn pod_identity_and_new_credentials_after_those_that_are_not_accepted() {
     assert_eq!((lines[0].as_str(), lines[2].as_str()), ("ok", "ok"));
     let keys: Vec<_> = ec2.seen().iter().map(|it| signed(it).0).collect();
     assert_eq!(keys, ["AKIDPOD1", "AKIDPOD1", "AKIDPOD2"]);
-    let asked = agent.seen();
-    assert_eq!(asked[0].headers["authorization"], "pod-token");
-    assert_eq!(asked[0].line, "GET /v1/credentials HTTP/1.1");
+    let requests = agent.seen();
+    assert_eq!(requests[0].headers["authorization"], "pod-token");
+    assert_eq!(requests[0].line, "GET /v1/credentials HTTP/1.1");
 }
 
 #[tokio::test]
@@ -304,7 +304,7 @@ async fn endpoints_of_partitions_fips_and_dual_stack_go_through_the_proxy() {
 async fn hosts_without_proxy_and_a_proxy_without_scheme() {
     let proxy = Played::new(vec![Reply::Body(403, String::new())]).await;
     let bare = proxy.endpoint().replace("http://", "");
-    // Nothing listens there: only the way to it is of interest.
+    // Nothing listens there: only the connection through the proxy matters.
     let environment = [
         &KEYS[..],
         &[(ENDPOINT, "https://127.0.0.1:1"), ("HTTPS_PROXY", &bare)],

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cloud::call::query::{Items, Query, What};
 use cloud::inventory::Scope;
 use cloud::node::{Blocks, Create, Outcome, Step};
-use cloud::query::{Items, Query, What};
 use cloud::{Class, Eni, EniId, InstanceState, Kind, Tags};
 use ec2_fake::server::{Fake, serve};
 use ec2_fake::world::World;
@@ -45,6 +45,10 @@ fn document() -> Value {
             {"id": "i-1", "type": "m5.large", "subnet": "subnet-a", "groups": ["sg-1"]},
             {"id": "i-2", "type": "m5.large", "subnet": "subnet-a", "interface_limit": 1},
             {"id": "i-3", "type": "m5.large", "subnet": "subnet-b"}
+        ],
+        "addresses": [
+            {"id": "eipalloc-1", "ip": "198.51.100.1", "tags": {"role": "egress"}},
+            {"id": "eipalloc-2", "ip": "198.51.100.2"}
         ],
         "principals": {"AKIDTEST": {"secret": "secret"}}
     })
@@ -305,6 +309,44 @@ async fn every_step_is_made_and_read_back() {
     let delete = Step::Delete { eni: loose.id };
     assert!(matches!(client.step(&delete).await, Outcome::Done));
     refused(&client, delete, Class::NotFound).await;
+    assert!(bed.fake.refusals().is_empty(), "{:?}", bed.fake.refusals());
+}
+
+#[tokio::test]
+async fn an_elastic_address_is_associated_once_and_shown_by_both_reads() {
+    let bed = Bed::new(document()).await;
+    let client = bed.client(LIMIT);
+    let Items::Addresses(addresses) = read(&client, What::Addresses).await else {
+        panic!("no addresses");
+    };
+    assert_eq!(addresses[0].tags["role"], "egress");
+    assert!(addresses.iter().all(|it| it.association.is_none()));
+    let primary = |instance: &str| {
+        let primary = bed.fake.peek(|cloud| cloud.primary_of(instance));
+        EniId::from(primary.unwrap().as_str())
+    };
+    let associate = |eni: &EniId, number: usize| Step::Associate {
+        eni: eni.clone(),
+        allocation: addresses[number].id.clone(),
+        address: addresses[number].address,
+    };
+    let (one, two) = (primary("i-1"), primary("i-2"));
+    let trial = client.try_step(&associate(&one, 0)).await;
+    assert_eq!(trial, Verdict::Allowed);
+    // Of two equal calls the second one changes nothing.
+    for _ in 0..2 {
+        let outcome = client.step(&associate(&one, 0)).await;
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    }
+    refused(&client, associate(&two, 0), Class::AddressTaken).await;
+    refused(&client, associate(&one, 1), Class::AddressTaken).await;
+    assert_eq!(eni(&client, &one).await.public, Some(addresses[0].address));
+    let Items::Addresses(shown) = read(&client, What::Addresses).await else {
+        panic!("no addresses");
+    };
+    let association = shown[0].association.as_ref().unwrap();
+    assert_eq!(association.eni.as_ref(), Some(&one));
+    assert!(shown[1].association.is_none());
     assert!(bed.fake.refusals().is_empty(), "{:?}", bed.fake.refusals());
 }
 

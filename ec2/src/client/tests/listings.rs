@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use cloud::call::query::{Items, Page, Query, What};
+use cloud::elastic::{Association, Elastic};
 use cloud::groups::Group;
 use cloud::inventory::Scope;
-use cloud::query::{Items, Page, Query, What};
-use cloud::subnet::{RouteTable, Subnet};
+use cloud::object::subnet::{RouteTable, Subnet};
 use cloud::{Failure, Instance, InstanceState, Tags, TypeInfo, Vpc, VpcId};
 
 use super::played::{Form, Played, Reply};
@@ -253,6 +254,39 @@ async fn all_pages_of_all_parts_are_read_and_no_call_names_ids_with_a_size() {
         .iter()
         .filter(|it| it.contains_key("NetworkInterfaceId.1"));
     assert_eq!(with_ids.count(), 0);
+}
+
+#[tokio::test]
+async fn elastic_addresses_come_in_one_answer_with_what_has_them() {
+    let content = "<addressesSet>
+        <item><publicIp>198.51.100.1</publicIp><allocationId>eipalloc-1</allocationId>
+        <domain>vpc</domain><instanceId>i-1</instanceId><associationId>eipassoc-1</associationId>
+        <networkInterfaceId>eni-1</networkInterfaceId>
+        <privateIpAddress>10.0.0.4</privateIpAddress></item>
+        <item><publicIp>198.51.100.2</publicIp><allocationId>eipalloc-2</allocationId>
+        <domain>vpc</domain><instanceId/><associationId/>
+        <tagSet><item><key>role</key><value>egress</value></item></tagSet></item>
+        <item><publicIp>198.51.100.3</publicIp><domain>standard</domain></item></addressesSet>";
+    let (items, form) = read(What::Addresses, content).await;
+    let held = Elastic {
+        id: "eipalloc-1".into(),
+        address: "198.51.100.1".parse().unwrap(),
+        association: Some(Association {
+            eni: Some("eni-1".into()),
+            private: "10.0.0.4".parse().ok(),
+        }),
+        tags: Tags::new(),
+    };
+    let free = Elastic {
+        id: "eipalloc-2".into(),
+        address: "198.51.100.2".parse().unwrap(),
+        association: None,
+        tags: tags("role", "egress"),
+    };
+    assert_eq!(items, Items::Addresses(vec![held, free]));
+    for absent in ["MaxResults", "NextToken", "Filter.1.Name"] {
+        assert!(!form.contains_key(absent), "{form:?}");
+    }
 }
 
 #[tokio::test]

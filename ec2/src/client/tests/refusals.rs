@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cloud::call::query::{Query, What};
 use cloud::inventory::Scope;
 use cloud::node::{Outcome, Step};
-use cloud::query::{Query, What};
 use cloud::{Class, Failure};
 
 use super::played::{Played, Reply};

@@ -219,6 +219,35 @@ async fn a_mark_and_groups_change_one_attribute_each() {
     );
 }
 
+fn association() -> Step {
+    Step::Associate {
+        eni: "eni-1".into(),
+        allocation: "eipalloc-1".into(),
+        address: "198.51.100.1".parse().unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn an_association_takes_the_address_from_nothing_else() {
+    let content = "<return>true</return><associationId>eipassoc-1</associationId>";
+    let (outcome, form) = sent(association(), Reply::ok("AssociateAddress", content)).await;
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    assert_form(
+        &form,
+        &[
+            ("Action", "AssociateAddress"),
+            ("AllocationId", "eipalloc-1"),
+            ("AllowReassociation", "false"),
+            ("DryRun", "false"),
+            ("NetworkInterfaceId", "eni-1"),
+        ],
+    );
+    let reply = Reply::error(400, "Resource.AlreadyAssociated", "it has an association");
+    let (outcome, _) = sent(association(), reply).await;
+    let failure = failure(outcome);
+    assert_eq!(failure.class, cloud::Class::AddressTaken, "{failure}");
+}
+
 #[tokio::test]
 async fn a_trial_changes_nothing_and_is_judged_by_its_code() {
     let delete = Step::Delete {
@@ -245,10 +274,11 @@ async fn a_trial_changes_nothing_and_is_judged_by_its_code() {
 #[tokio::test]
 async fn a_check_tries_every_read_and_step_and_carries_none_out() {
     let would = Reply::error(412, "DryRunOperation", "Request would have succeeded");
-    let played = Played::new(vec![would; 10]).await;
+    let played = Played::new(vec![would; 12]).await;
     let steps = [
         Step::Create(Box::new(creation())),
         mark(),
+        association(),
         assignment(Kind::Prefix, 1),
         Step::Delete {
             eni: "eni-1".into(),
@@ -263,7 +293,7 @@ async fn a_check_tries_every_read_and_step_and_carries_none_out() {
     let requests = played.requests();
     let sent: Vec<_> = requests.iter().map(|it| it["Action"].as_str()).collect();
     assert_eq!(allowed, sent);
-    assert_eq!(sent.len(), 10);
+    assert_eq!(sent.len(), 12);
     assert!(
         requests.iter().all(|it| it["DryRun"] == "true"),
         "{requests:?}"

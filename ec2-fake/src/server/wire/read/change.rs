@@ -6,8 +6,8 @@ use super::addresses;
 use crate::call::{Associate, Attach, Change, Create, Modify};
 use crate::error::{Failure, Result};
 use crate::family::Family;
-use crate::wire::model::missing;
-use crate::wire::parameters::Parameters;
+use crate::server::wire::model::missing;
+use crate::server::wire::parameters::Parameters;
 use crate::world::Tags;
 
 const IPV4: &str = "an IPv4 address";

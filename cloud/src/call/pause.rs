@@ -40,7 +40,7 @@ impl Pauses {
             Class::Denied | Class::Quota => {
                 self.by_action.insert(failure.action, pause(REFUSED));
             }
-            // Calls that were under way together count as one.
+            // Calls that were in flight together count as one.
             Class::Credentials if self.of_all(now).is_none() => {
                 let delay = CREDENTIALS.saturating_mul(1 << self.refusals.min(5));
                 self.all = Some(pause(delay.min(REFUSED)));

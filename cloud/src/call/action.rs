@@ -25,11 +25,13 @@ pub enum Action {
     Detach,
     /// `DeleteNetworkInterface`.
     Delete,
+    /// `AssociateAddress`.
+    Associate,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Describe,
         Self::List,
         Self::Create,
@@ -40,6 +42,7 @@ impl Action {
         Self::Unassign,
         Self::Detach,
         Self::Delete,
+        Self::Associate,
     ];
 
     /// The name for messages and metrics.
@@ -56,6 +59,7 @@ impl Action {
             Self::Unassign => "UnassignPrivateIpAddresses",
             Self::Detach => "DetachNetworkInterface",
             Self::Delete => "DeleteNetworkInterface",
+            Self::Associate => "AssociateAddress",
         }
     }
 }

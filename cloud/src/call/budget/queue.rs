@@ -10,7 +10,7 @@ use crate::Action;
 
 /// A call that waited so long goes before every need, so that none waits over five minutes while
 /// the budget has calls at all.
-pub const PATIENCE: Duration = Duration::from_mins(4);
+pub const MAX_WAIT: Duration = Duration::from_mins(4);
 
 /// The need for a call, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,7 +148,7 @@ impl<K: Ord> Lane<K> {
     /// without patience compare as less than every need.
     fn first(&self, now: Time) -> Option<(Option<Need>, Time, &K)> {
         let (since, oldest) = self.by_age.first()?;
-        if now.since(*since) >= PATIENCE {
+        if now.since(*since) >= MAX_WAIT {
             return Some((None, *since, oldest));
         }
         let (need, since, key) = self.by_need.first()?;
@@ -159,7 +159,7 @@ impl<K: Ord> Lane<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{Rate, SHARE};
+    use crate::call::budget::{Rate, SHARE};
     use proptest::prelude::*;
 
     fn at(seconds: u64) -> Time {

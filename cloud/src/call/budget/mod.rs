@@ -10,7 +10,7 @@ use std::time::Duration;
 use ipam::Time;
 
 pub use self::bucket::{Bucket, Rate};
-pub use self::queue::{Entry, Need, PATIENCE, Queue};
+pub use self::queue::{Entry, MAX_WAIT, Need, Queue};
 use crate::Action;
 
 /// The share of EC2's buckets that the operator uses. Other users of the account have the rest.
@@ -24,7 +24,7 @@ const FLOOR: f64 = 0.1;
 const REGAINED: f64 = 0.05;
 /// See [`REGAINED`].
 const REGAINED_IN: Duration = Duration::from_secs(10);
-/// Throttled answers within so long belong to calls that were under way together.
+/// Throttled answers within so long belong to calls that were in flight together.
 const WAVE: Duration = Duration::from_secs(1);
 
 /// EC2's default rate of an action, for an account and region.
@@ -33,7 +33,7 @@ pub fn default_rate(action: Action) -> Rate {
     let (burst, per_second) = match action {
         Action::Describe => (100.0, 20.0),
         Action::List => (50.0, 10.0),
-        Action::Attach | Action::Detach | Action::Modify => (50.0, 5.0),
+        Action::Attach | Action::Detach | Action::Modify | Action::Associate => (50.0, 5.0),
         Action::Create
         | Action::Delete
         | Action::Assign

@@ -2,7 +2,7 @@ use super::request;
 use crate::call::{Call, Change, Request, What};
 use crate::error::Result;
 use crate::family::Family;
-use crate::wire::model::MODEL;
+use crate::server::wire::model::MODEL;
 
 fn read(form: &[(&str, &str)]) -> Result<Request> {
     let version = ("Version", "2016-11-15");

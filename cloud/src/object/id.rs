@@ -59,6 +59,8 @@ ids! {
     GroupId;
     /// A route table.
     RouteTableId;
+    /// The allocation of an Elastic IP address, such as `eipalloc-0a1b2c`.
+    AllocationId;
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::elastic::Elastic;
 use crate::groups::Group;
 use crate::inventory::Scope;
-use crate::subnet::{RouteTable, Subnet};
-use crate::{Eni, Instance, InstanceId, TypeInfo, Vpc, VpcId};
+use crate::object::subnet::{RouteTable, Subnet};
+use crate::{Action, Eni, Instance, InstanceId, TypeInfo, Vpc, VpcId};
 
 /// A page to read. Empty `vpcs` stand for no filter by VPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub enum What {
     Vpcs,
     /// Instance types of these names.
     Types(BTreeSet<String>),
+    /// Elastic IP addresses of the account in the region. EC2 has neither pages nor VPCs of them.
+    Addresses,
 }
 
 /// A page of a read.
@@ -63,6 +66,8 @@ pub enum Items {
     Vpcs(Vec<Vpc>),
     /// Instance types.
     Types(Vec<TypeInfo>),
+    /// Elastic IP addresses.
+    Addresses(Vec<Elastic>),
 }
 
 impl What {
@@ -77,6 +82,17 @@ impl What {
             Self::Groups => "DescribeSecurityGroups",
             Self::Vpcs => "DescribeVpcs",
             Self::Types(_) => "DescribeInstanceTypes",
+            Self::Addresses => "DescribeAddresses",
+        }
+    }
+
+    /// The action whose budget and pauses count for the read. A read without filter and pages has
+    /// a budget of its own, and only nodes with a static IP depend on it.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        match self {
+            Self::Addresses => Action::List,
+            _ => Action::Describe,
         }
     }
 
@@ -91,6 +107,7 @@ impl What {
             Self::Groups => Items::Groups(Vec::new()),
             Self::Vpcs => Items::Vpcs(Vec::new()),
             Self::Types(_) => Items::Types(Vec::new()),
+            Self::Addresses => Items::Addresses(Vec::new()),
         }
     }
 }
@@ -106,6 +123,7 @@ impl Items {
             (Self::Groups(all), Self::Groups(page)) => all.extend(page),
             (Self::Vpcs(all), Self::Vpcs(page)) => all.extend(page),
             (Self::Types(all), Self::Types(page)) => all.extend(page),
+            (Self::Addresses(all), Self::Addresses(page)) => all.extend(page),
             _ => return false,
         }
         true

@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 
 /// The model of all actions that the fake plays.
 pub(super) static MODEL: LazyLock<Model> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../model/model.json"))
+    serde_json::from_str(include_str!("../../../model/model.json"))
         .expect("model.json is part of this crate, and a test reads it")
 });
 

@@ -7,8 +7,8 @@ use crate::cloud::Cloud;
 use crate::error::Failure;
 use crate::family::Family;
 use crate::fixture::{attachment, call, cloud, create, creation, prefixes, world};
+use crate::server::wire::model::Shape;
 use crate::space::Ask;
-use crate::wire::model::Shape;
 use crate::{Answer, Change};
 
 /// The answer of a call, after its names were looked up in the model.

@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use crate::call::Assign;
 use crate::error::Result;
 use crate::family::Family;
+use crate::server::wire::parameters::Parameters;
 use crate::space::Ask;
-use crate::wire::parameters::Parameters;
 
 /// Names of parameters; the second of a pair is the name in a list's element.
 struct Names {

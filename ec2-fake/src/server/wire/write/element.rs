@@ -7,7 +7,7 @@ use quick_xml::events::{BytesDecl, BytesText, Event};
 
 /// An element.
 #[derive(Clone, Debug)]
-pub(in crate::wire) struct Element {
+pub(in crate::server::wire) struct Element {
     /// The name.
     pub(super) name: String,
     /// The XML namespace, for an answer's first element.
@@ -18,7 +18,7 @@ pub(in crate::wire) struct Element {
 
 /// The content of an element.
 #[derive(Clone, Debug)]
-pub(in crate::wire) enum Content {
+pub(in crate::server::wire) enum Content {
     /// A value.
     Text(String),
     /// Other elements.
@@ -75,7 +75,7 @@ impl Element {
     ///
     /// # Errors
     /// When a text cannot be written.
-    pub(in crate::wire) fn print(&self) -> io::Result<Vec<u8>> {
+    pub(in crate::server::wire) fn print(&self) -> io::Result<Vec<u8>> {
         let mut writer = Writer::new(Vec::new());
         writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
         self.write(&mut writer)?;

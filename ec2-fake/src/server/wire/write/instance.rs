@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::element::Element;
 use super::{interface, tags, time};
 use crate::cloud::{Cloud, Eni, Instance, InstanceState};
-use crate::limits::Limits;
+use crate::settings::limits::Limits;
 
 /// The reservation of an instance; each has one of its own.
 pub(super) fn reservation(cloud: &Cloud, instance: &Instance, enis: &[Arc<Eni>]) -> Vec<Element> {

@@ -2,7 +2,7 @@
 
 use crate::call::{Describe, Filter, What};
 use crate::error::{Failure, Result};
-use crate::wire::parameters::Parameters;
+use crate::server::wire::parameters::Parameters;
 
 pub(super) fn describe(parameters: &mut Parameters, what: What) -> Result<Describe> {
     Ok(Describe {

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipam::Family;
 use ipnet::IpNet;
 
-use crate::{AttachmentId, EniId, GroupId, InstanceId, SubnetId, Tags, VpcId, block};
+use crate::object::block;
+use crate::{AttachmentId, EniId, GroupId, InstanceId, SubnetId, Tags, VpcId};
 
 /// An ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]

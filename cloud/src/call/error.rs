@@ -15,7 +15,7 @@ pub enum Class {
     InstanceGone,
     /// The object's state does not allow it now.
     NotNow,
-    /// The subnet has no room for what was asked.
+    /// The subnet has no room for the request.
     SubnetFull,
     /// The instance can have no more ENIs.
     AdapterLimit,
@@ -25,6 +25,8 @@ pub enum Class {
     Quota,
     /// The device index is taken.
     IndexTaken,
+    /// The Elastic IP address has an association already, or is released.
+    AddressTaken,
     /// The operator has no right to make this call.
     Denied,
     /// The operator's credentials are not accepted.
@@ -141,6 +143,7 @@ fn by_code(code: &str) -> Option<Class> {
         | "IncompleteSignature"
         | "MissingAuthenticationToken" => Class::Credentials,
         "IdempotentParameterMismatch" => Class::TokenMismatch,
+        "Resource.AlreadyAssociated" | "InvalidAllocationID.NotFound" => Class::AddressTaken,
         _ => return None,
     })
 }
@@ -302,6 +305,27 @@ mod tests {
             Class::TokenMismatch,
         ),
         (Action::Create, 400, "MissingParameter", "", Class::Invalid),
+        (
+            Action::Associate,
+            400,
+            "Resource.AlreadyAssociated",
+            "",
+            Class::AddressTaken,
+        ),
+        (
+            Action::Associate,
+            400,
+            "InvalidAllocationID.NotFound",
+            "",
+            Class::AddressTaken,
+        ),
+        (
+            Action::Associate,
+            400,
+            "InvalidNetworkInterfaceID.NotFound",
+            "",
+            Class::NotFound,
+        ),
     ];
 
     #[test]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipam::Family;
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::{RouteTableId, SubnetId, Tags, VpcId, tags};
+use crate::object::tags;
+use crate::{RouteTableId, SubnetId, Tags, VpcId};
 
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub enum Rule {
     Tags,
     /// It is the node's own, or its packets follow the node's route table.
     Routes,
-    /// It is in the node's VPC and zone. Its packets can take another way than the node's.
+    /// It is in the node's VPC and zone. Its packets can take other routes than the node's.
     Zone,
 }
 
