@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cloud::Failure;
+use cloud::call::query::Page;
 use cloud::node::Outcome;
-use cloud::query::Page;
 use ipam::Time;
 use ipnet::IpNet;
 use jiff::Timestamp;

@@ -35,7 +35,7 @@ pub(crate) struct Plain {
 pub(crate) enum Opening {
     /// All nodes have to be listed, not before this time.
     Unlisted(Time),
-    /// The list is under way.
+    /// The list is in flight.
     Listing,
     /// Nodes that an older leader may have granted blocks are changed and read.
     Listed(Takeover),
@@ -79,7 +79,7 @@ pub(crate) struct Pool {
     /// The reason that the last write failed.
     pub(crate) fault: Option<String>,
     /// The faults that an event was recorded for.
-    pub(crate) told: BTreeSet<String>,
+    pub(crate) reported: BTreeSet<String>,
 }
 
 impl Pool {
@@ -91,7 +91,7 @@ impl Pool {
             barred: Time::default(),
             failures: 0,
             fault: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use cloud::call::query::{Items, Query, What};
 use cloud::inventory::Scope;
-use cloud::query::{Items, Query, What};
 use cloud::{EniId, Failure, InstanceId, VpcId};
 use ipam::Time;
 
@@ -32,16 +32,19 @@ pub(crate) enum Regular {
     RouteTables,
     Groups,
     Vpcs,
+    /// On demand alone: few nodes have a static IP.
+    Addresses,
 }
 
 impl Regular {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Enis,
         Self::Loose,
         Self::Subnets,
         Self::RouteTables,
         Self::Groups,
         Self::Vpcs,
+        Self::Addresses,
     ];
 
     fn what(self) -> What {
@@ -52,6 +55,7 @@ impl Regular {
             Self::RouteTables => What::RouteTables,
             Self::Groups => What::Groups,
             Self::Vpcs => What::Vpcs,
+            Self::Addresses => What::Addresses,
         }
     }
 
@@ -111,7 +115,7 @@ impl<T: Ord + Clone> Names<T> {
     }
 }
 
-/// A read under way, page by page.
+/// A read in flight, page by page.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) query: Query,
@@ -148,9 +152,12 @@ impl Reads {
         }
     }
 
+    /// Makes all reads due that are limited to VPCs.
     fn demand_all(&mut self) {
         for regular in Regular::ALL {
-            self.demand(regular);
+            if regular != Regular::Addresses {
+                self.demand(regular);
+            }
         }
     }
 
@@ -227,13 +234,15 @@ impl Reads {
             return false;
         }
         let Some(age) = round.last.map(|last| now.since(last)) else {
-            return regular != Regular::Loose || round.is_demanded || is_alone;
+            let waits = matches!(regular, Regular::Loose | Regular::Addresses);
+            return !waits || round.is_demanded || (is_alone && regular == Regular::Loose);
         };
         if round.is_demanded {
             return age >= GATHERED;
         }
         match regular {
             Regular::Loose => is_alone && age >= settings.listing,
+            Regular::Addresses => false,
             Regular::Enis => age >= self.listing(settings),
             Regular::Subnets | Regular::Groups => age >= settings.subnets,
             Regular::RouteTables | Regular::Vpcs => age >= settings.vpc_reads,
@@ -251,7 +260,10 @@ impl Reads {
         let items = what.items();
         let has_vpc = !matches!(
             what,
-            What::Instances(_) | What::Types(_) | What::Enis(Scope::Ids(_) | Scope::Instances(_))
+            What::Instances(_)
+                | What::Types(_)
+                | What::Addresses
+                | What::Enis(Scope::Ids(_) | Scope::Instances(_))
         );
         let vpcs = if has_vpc {
             self.vpcs.clone()

@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cloud::budget::{Rate, SHARE};
+use cloud::call::budget::{Rate, SHARE};
 use cloud::{Action, Tags, VpcId};
 use kubernetes::operation::allocated::Compat;
+
+/// The default time after which a block that no agent claims is released. Cilium's operator has the
+/// same one (`--excess-ip-release-delay`).
+pub(crate) const RELEASE_DELAY: Duration = Duration::from_mins(3);
 
 /// Settings of a fleet.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub struct Settings {
     pub prefixes: bool,
     /// Policy for unneeded blocks, and for ENIs without a block.
     pub release: ReleaseMode,
+    /// Time after which a block that no agent claims is released.
+    pub release_delay: Duration,
     /// Waiting pods add to a node's demand.
     pub surge: bool,
     /// A node whose security-group tags match nothing gets the primary ENI's groups.
@@ -85,6 +91,7 @@ impl Settings {
             eni_tags: Tags::new(),
             prefixes: false,
             release: ReleaseMode::Off,
+            release_delay: RELEASE_DELAY,
             surge: true,
             primary_groups: false,
             compat: Compat::UntilAgent,

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cloud::call::query::Items;
 use cloud::groups::Group;
 use cloud::node::Facts;
-use cloud::query::Items;
-use cloud::subnet::{RouteTable, Subnet, set_route_tables};
+use cloud::object::subnet::{RouteTable, Subnet, set_route_tables};
 use cloud::{Forecast, Limits, SubnetId, Tags, TypeInfo, Vpc, VpcId};
 use ipam::Time;
+use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::reads::Regular;
 
@@ -16,6 +17,9 @@ use crate::reads::Regular;
 const ASKED_AGAIN: Duration = Duration::from_mins(5);
 /// The limits of a type are read again after so long.
 const TYPE_FOR: Duration = Duration::from_hours(24);
+
+/// The CIDRs of a subnet.
+type Cidrs = (Option<Ipv4Net>, Option<Ipv6Net>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
@@ -44,6 +48,7 @@ impl Topology {
                 subnets: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 pools: BTreeMap::new(),
+                addresses: None,
                 eni_tags,
                 epoch: Time::default(),
             },
@@ -58,6 +63,7 @@ impl Topology {
     /// Begins an epoch: what was read before it does not count.
     pub(crate) fn begin(&mut self, epoch: Time) {
         self.facts.epoch = epoch;
+        self.facts.addresses = None;
         self.read.clear();
     }
 
@@ -72,8 +78,9 @@ impl Topology {
         needed.iter().all(|it| self.read.contains(it))
     }
 
-    /// Stores a complete read. Returns false if the items are of no kind that is kept here.
+    /// Stores a complete read. Returns true if the CIDRs of subnets or VPCs have changed.
     pub(crate) fn take(&mut self, items: Items, now: Time) -> bool {
+        let before = self.cidrs();
         let regular = match items {
             Items::Subnets(subnets) => self.take_subnets(subnets, now),
             Items::RouteTables(tables) => {
@@ -86,10 +93,19 @@ impl Topology {
                 self.vpcs = vpcs.into_iter().map(|it| (it.id.clone(), it)).collect();
                 Regular::Vpcs
             }
-            Items::Enis(_) | Items::Instances(_) | Items::Types(_) => return false,
+            Items::Enis(_) | Items::Instances(_) | Items::Types(_) | Items::Addresses(_) => {
+                return false;
+            }
         };
         self.read.insert(regular);
-        true
+        self.cidrs() != before
+    }
+
+    /// The CIDRs that the status of a node needs.
+    fn cidrs(&self) -> (BTreeMap<SubnetId, Cidrs>, BTreeMap<VpcId, Vpc>) {
+        let subnets = self.facts.subnets.values();
+        let subnets = subnets.map(|it| (it.id.clone(), (it.ipv4, it.ipv6)));
+        (subnets.collect(), self.vpcs.clone())
     }
 
     fn take_subnets(&mut self, subnets: Vec<Subnet>, now: Time) -> Regular {
@@ -112,8 +128,13 @@ impl Topology {
     }
 
     /// Stores a complete read of instance types.
-    pub(crate) fn take_types(&mut self, asked: &BTreeSet<String>, infos: &[TypeInfo], now: Time) {
-        for name in asked {
+    pub(crate) fn take_types(
+        &mut self,
+        requested: &BTreeSet<String>,
+        infos: &[TypeInfo],
+        now: Time,
+    ) {
+        for name in requested {
             let info = infos.iter().find(|it| it.name == *name);
             let limits = match info.map(Limits::of) {
                 Some(Ok(limits)) => Ok(limits),

@@ -5,7 +5,7 @@ mod pools;
 
 use std::collections::BTreeMap;
 
-use cloud::budget::{BudgetView, Need};
+use cloud::call::budget::{BudgetView, Need};
 use cloud::groups::findings;
 use cloud::node::{Aside, Role, Step};
 use cloud::want::{Reading, Want};
@@ -64,7 +64,7 @@ pub struct WhyView {
     pub node: NodeView,
     /// The urgency of its next change.
     pub need: Option<String>,
-    /// A change is under way at EC2.
+    /// A change is in progress at EC2.
     pub is_busy: bool,
     /// All reasons for which it does not get on.
     pub obstacles: Vec<ObstacleView>,
@@ -87,7 +87,7 @@ pub struct SubnetView {
     pub id: String,
     /// Its zone.
     pub zone: String,
-    /// Free IPv4 addresses, less those that calls under way take.
+    /// Free IPv4 addresses, less those that calls in flight take.
     pub room: u32,
     /// Seconds until it has no free address, if it goes on as in the last hour; none if it does not
     /// become fuller.
@@ -189,10 +189,7 @@ impl Fleet {
         let counted: Vec<&Eni> = enis
             .filter(|eni| Role::of(eni, &member.node.rules) == Role::Counted)
             .collect();
-        let primary = self.memory.inventory.of_instance(instance).find(|eni| {
-            let attachment = eni.attachment.as_ref();
-            attachment.is_some_and(|it| it.index == 0 && it.card == 0)
-        });
+        let primary = self.memory.inventory.primary_of(instance);
         let Ok(wanted) = member.node.groups.choose(vpc, groups, primary) else {
             return Vec::new();
         };
@@ -372,5 +369,6 @@ fn step(step: &Step) -> String {
             format!("{action} {} of {eni}", blocks.join(","))
         }
         Step::Detach { eni, .. } | Step::Delete { eni } => format!("{action} {eni}"),
+        Step::Associate { eni, address, .. } => format!("{action} {address} with {eni}"),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use cloud::call::query::Query;
 use cloud::node::Step;
-use cloud::query::Query;
 use kubernetes::operation::report::Reason;
 use serde_json::Value;
 

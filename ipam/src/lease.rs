@@ -39,7 +39,7 @@ impl Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {
-    /// Given out; the owner has not shown up yet. Who asked may be dead.
+    /// Allocated; the owner has not shown up yet. The requester may be dead.
     Unclaimed {
         /// When the address is taken back.
         until: Time,

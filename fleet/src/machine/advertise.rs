@@ -139,7 +139,7 @@ impl Fleet {
         let default = self.default_addresses(member);
         let subnets = self.topology.facts.subnets.values();
         let near = subnets.filter(|it| it.vpc == location.vpc && it.zone == location.zone);
-        let taken = |it: &cloud::subnet::Subnet| self.memory.pressure.taken(&it.id);
+        let taken = |it: &cloud::object::subnet::Subnet| self.memory.pressure.taken(&it.id);
         let room = near
             .map(|it| u64::from(it.free.saturating_sub(taken(it))))
             .sum::<u64>();

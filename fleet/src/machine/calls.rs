@@ -1,6 +1,6 @@
 //! Calls that change something at EC2.
 
-use cloud::budget::Entry;
+use cloud::call::budget::Entry;
 use cloud::node::{Context, Outcome, Step, begin, settle};
 use cloud::{Action, Class, Failure};
 
@@ -101,6 +101,7 @@ impl Fleet {
         match failure.class {
             Class::Throttled => self.budgets.throttle(failure.action, at.now),
             Class::SubnetFull => self.reads.demand(Regular::Subnets),
+            Class::AddressTaken => self.reads.demand(Regular::Addresses),
             Class::Denied | Class::Quota | Class::Credentials
                 if matches!(failure.action, Action::Describe | Action::List) =>
             {
@@ -136,7 +137,7 @@ impl Fleet {
                 self.answer(entry, &step, &Outcome::Failed(failure), at);
             }
             Pending::Read(reading) => {
-                let failure = Failure::unanswered(Action::Describe, &reason);
+                let failure = Failure::unanswered(reading.query.what.action(), &reason);
                 self.turn_page(*reading, Err(failure), at);
             }
             Pending::Patch { name, part, body } => {

@@ -9,15 +9,14 @@ mod plain;
 mod plan;
 mod pools;
 mod released;
-mod removal;
+mod static_ip;
 mod sweeping;
 mod timers;
-mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cloud::budget::{Budgets, Entry, Queue};
+use cloud::call::budget::{Budgets, Entry, Queue};
 use cloud::node::{Memory, Progress, Step};
 use cloud::sweep::NoClusterError;
 use cloud::{EniId, InstanceId};
@@ -27,7 +26,7 @@ use kubernetes::operation::bindings::PoolBindings;
 use serde_json::Value;
 
 use self::advertise::{Advertised, Numbers};
-use self::removal::Removals;
+use self::objects::removal::Removals;
 use self::sweeping::Sweeping;
 use self::timers::Timers;
 use crate::Settings;
@@ -52,7 +51,7 @@ pub(crate) enum Key {
     Sweep(EniId),
 }
 
-/// A work under way.
+/// A work in flight.
 #[derive(Debug)]
 enum Pending {
     Call {
@@ -111,8 +110,8 @@ pub struct Fleet {
     pending: BTreeMap<WorkId, (Time, Pending)>,
     next_id: WorkId,
     forgotten: Time,
-    /// The time at which the inventory was asked last for what it wants to see again.
-    asked: Time,
+    /// The time at which the due reads of the inventory were last requested.
+    requested: Time,
     out: Vec<Work>,
 }
 
@@ -146,7 +145,7 @@ impl Fleet {
             pending: BTreeMap::new(),
             next_id: WorkId::default(),
             forgotten: at.now,
-            asked: Time::default(),
+            requested: Time::default(),
             out: Vec::new(),
             settings,
         })

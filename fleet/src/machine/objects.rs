@@ -1,5 +1,8 @@
 //! Objects of the API server.
 
+pub(super) mod removal;
+pub(super) mod writes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;

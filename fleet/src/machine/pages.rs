@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use cloud::call::query::{Items, Page, What};
 use cloud::inventory::{Read, SETTLES, Scope};
-use cloud::query::{Items, Page, What};
-use cloud::{Action, Class, Eni, Failure, InstanceId};
+use cloud::{Class, Eni, Failure, InstanceId};
 use ipam::Time;
 
 use super::{Fleet, Pending};
@@ -15,10 +15,10 @@ use crate::work::Task;
 impl Fleet {
     /// Requests the reads that the inventory is due for.
     pub(super) fn ask_for_due(&mut self, at: Moment) {
-        if at.now.since(self.asked) < GATHERED {
+        if at.now.since(self.requested) < GATHERED {
             return;
         }
-        self.asked = at.now;
+        self.requested = at.now;
         let due = self.memory.inventory.due(at.now);
         if !due.instances.is_empty() {
             self.reads.want(&Scope::Instances(due.instances));
@@ -30,13 +30,12 @@ impl Fleet {
 
     /// Sends pages that have their budget.
     pub(super) fn send_reads(&mut self, at: Moment) {
-        if self.memory.pauses.of(Action::Describe, at.now).is_some() {
-            return;
-        }
-        while let Some(mut reading) = self.reads.waiting.pop_front() {
-            if self.budgets.take(Action::Describe, at.now).is_err() {
-                self.reads.waiting.push_front(reading);
-                return;
+        for mut reading in std::mem::take(&mut self.reads.waiting) {
+            let action = reading.query.what.action();
+            let is_paused = self.memory.pauses.of(action, at.now).is_some();
+            if is_paused || self.budgets.take(action, at.now).is_err() {
+                self.reads.waiting.push_back(reading);
+                continue;
             }
             reading.begun.get_or_insert(at.now);
             let task = Task::Read(reading.query.clone());
@@ -55,7 +54,7 @@ impl Fleet {
             Ok(page) => {
                 if !reading.items.extend(page.items) {
                     let reason = "the answer has items of another kind";
-                    let failure = Failure::unanswered(Action::Describe, reason);
+                    let failure = Failure::unanswered(reading.query.what.action(), reason);
                     self.reads.fail(&reading, failure, at.now);
                 } else if page.next.is_some() {
                     reading.query.page = page.next;
@@ -88,8 +87,12 @@ impl Fleet {
                 self.topology.take_types(&names, &infos, at.now);
                 self.look_at_stuck();
             }
+            (What::Addresses, Items::Addresses(all)) => self.take_addresses(all, begun),
             (what, items) => {
-                self.topology.take(items, at.now);
+                // The status of each node has CIDRs.
+                if self.topology.take(items, at.now) {
+                    self.dirty.extend(self.members.keys().cloned());
+                }
                 if what == What::Subnets {
                     self.memory.pressure.read(begun);
                 }
@@ -130,5 +133,42 @@ impl Fleet {
         let names = instances.iter().filter_map(|it| self.by_instance.get(it));
         let names: Vec<String> = names.flatten().cloned().collect();
         self.dirty.extend(names);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud::call::query::Query;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn a_page_with_a_token_is_followed_by_the_next_one() {
+        let at = Moment {
+            now: Time::default(),
+            date: Timestamp::UNIX_EPOCH,
+        };
+        let mut fleet = Fleet::new(Settings::of("one"), at).unwrap();
+        let query = Query {
+            what: What::Subnets,
+            vpcs: BTreeSet::new(),
+            page: None,
+        };
+        let reading = Reading {
+            items: query.what.items(),
+            query,
+            begun: Some(at.now),
+        };
+        let page = |next: Option<&str>| Page {
+            items: Items::Subnets(Vec::new()),
+            next: next.map(str::to_owned),
+        };
+        fleet.turn_page(reading.clone(), Ok(page(Some("2"))), at);
+        let next = fleet.reads.waiting.pop_front().unwrap();
+        assert_eq!(next.query.page.as_deref(), Some("2"));
+        fleet.turn_page(next, Ok(page(None)), at);
+        assert!(fleet.reads.waiting.is_empty());
     }
 }

@@ -230,9 +230,9 @@ impl Fleet {
         };
         let uid = pool.document.uid.clone();
         let texts: BTreeSet<String> = faults.iter().map(|(_, text)| text.clone()).collect();
-        let told = std::mem::replace(&mut pool.told, texts);
+        let reported = std::mem::replace(&mut pool.reported, texts);
         for (reason, text) in faults {
-            if told.contains(&text) {
+            if reported.contains(&text) {
                 continue;
             }
             let id = self.next_id.advance();

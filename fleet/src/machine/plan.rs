@@ -1,8 +1,9 @@
 //! The plan of one node: its next call, its reads, its writes.
 
-use cloud::budget::Entry;
+use cloud::call::budget::Entry;
+use cloud::call::query::What;
 use cloud::inventory::Scope;
-use cloud::node::{Condition, Next, Progress, World, next};
+use cloud::node::{Condition, Next, Progress, Reason as Cause, World, next};
 use cloud::{EniId, InstanceId};
 use ipam::Time;
 use kubernetes::operation::allocated::Compat;
@@ -52,15 +53,19 @@ impl Fleet {
             doubts.update(published, &instance, known, (member.since, at.now));
         }
         self.want_type_of(name, at.now);
+        let addresses = self.want_addresses(name, at.now);
         self.release(name, at.now);
-        let (plan, mut again) = self.plan_and_read(name, at);
+        let (plan, again) = self.plan_and_read(name, at);
+        let mut again = soonest(again, addresses);
         let publication = self.publication(name);
         let member = self.members.get(name);
         let is_plain_only = member.is_some_and(|it| self.is_plain_only(it));
         let blocks = member.map(|it| self.plain.obstacles(&it.document));
         let blocks = blocks.unwrap_or_default();
         if let Some(member) = self.members.get_mut(name) {
-            let withheld = publication.iter().flat_map(|it| &it.withheld);
+            let withheld = publication
+                .iter()
+                .flat_map(|it| it.unjudged.iter().chain(&it.withheld));
             let withheld = withheld.map(|text| Obstacle::new(Reason::NotReady, text));
             if is_plain_only {
                 member.obstacles.clear();
@@ -72,6 +77,7 @@ impl Fleet {
         self.line_up(name, at);
         self.warn_of_max_pods(name, at);
         self.report_released(name, at);
+        let publication = publication.filter(|it| it.unjudged.is_empty());
         again = soonest(again, self.write(name, publication.as_ref(), at));
         let release = self.members.get(name).map(|it| &it.releases);
         again = soonest(again, release.and_then(|it| it.next(at.now)));
@@ -138,14 +144,16 @@ impl Fleet {
         (plan, again)
     }
 
-    /// A condition of a plan as an obstacle. The read of an instance type has the reason for
-    /// missing limits.
+    /// A condition of a plan as an obstacle. The read of an instance type has the reason for missing
+    /// limits, and that of Elastic IP addresses the reason that they are not known.
     fn obstacle(&self, member: &Member, condition: &Condition) -> Obstacle {
         let kind = member.node.instance_type.as_deref();
         let fault = kind.and_then(|it| self.topology.type_fault(it));
-        match fault.filter(|_| condition.reason == cloud::node::Reason::UnknownType) {
-            Some(fault) => Obstacle::new(Reason::UnknownType, fault),
-            None => Obstacle::from(condition),
+        let call = What::Addresses.call();
+        match (condition.reason, fault, self.reads.failures.get(call)) {
+            (Cause::UnknownType, Some(fault), _) => Obstacle::new(Reason::UnknownType, fault),
+            (Cause::UnlistedAddresses, _, Some(failure)) => Obstacle::unread(call, failure),
+            _ => Obstacle::from(condition),
         }
     }
 
@@ -178,10 +186,7 @@ impl Fleet {
             let text = format!("the ENIs of {instance} are not read yet");
             return Ready::Reads(self.unread(&text));
         }
-        let mut attachments = inventory
-            .of_instance(instance)
-            .filter_map(|eni| eni.attachment.as_ref());
-        if !attachments.any(|it| it.index == 0 && it.card == 0) {
+        if inventory.primary_of(instance).is_none() {
             return Ready::NoPrimary(self.no_primary(instance));
         }
         if !member.doubts.open.is_empty() {
@@ -262,12 +267,21 @@ impl Fleet {
     pub(super) fn publication(&self, name: &str) -> Option<Publication> {
         let member = self.members.get(name)?;
         if !member.published.is_believed {
-            return Some(Publication::default());
+            return Some(Publication {
+                static_ip: Self::no_static_ip(member),
+                ..Publication::default()
+            });
         }
         let Ready::Read(instance) = self.readiness(member) else {
             return None;
         };
-        Publication::of(member, instance, (&self.memory.inventory, &self.topology))
+        let known = (&self.memory.inventory, &self.topology);
+        let mut publication = Publication {
+            static_ip: self.assigned_static_ip(member),
+            ..Publication::of(member, instance, known)
+        };
+        self.show_at_primary(&mut publication, member);
+        Some(publication)
     }
 
     /// Puts the node's call into the queue, or takes it out.

@@ -46,9 +46,9 @@ impl Fleet {
 
     /// Pools that a node requests and whose annotations cannot be read.
     pub(super) fn bad_pools(&self, member: &Member) -> Vec<Obstacle> {
-        let asked = member.node.pools.keys();
+        let requested = member.node.pools.keys();
         let problems =
-            asked.filter_map(|name| self.bindings.as_ref()?.get(name)?.problem.as_deref());
+            requested.filter_map(|name| self.bindings.as_ref()?.get(name)?.problem.as_deref());
         problems
             .map(|problem| Obstacle::new(Reason::BadPool, problem))
             .collect()

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cloud::budget::{Entry, Need};
+use cloud::call::budget::{Entry, Need};
 use cloud::inventory::{Change, Scope};
 use cloud::node::{Outcome, Step};
+use cloud::object::tags::CreatedAtError;
 use cloud::sweep::{Leftover, NoClusterError, Sweep, Verdict};
-use cloud::tags::CreatedAtError;
 use cloud::{Action, Class, Eni, EniId};
 use ipam::Time;
 
@@ -26,7 +26,7 @@ pub(crate) struct Sweeping {
     /// ENIs that are to be deleted, with the time of the check.
     judged: BTreeMap<EniId, Time>,
     /// ENIs that are being checked.
-    asked: BTreeSet<EniId>,
+    checking: BTreeSet<EniId>,
     /// ENIs that wait after a failure.
     barred: BTreeMap<EniId, Time>,
     /// ENIs that the cluster made and whose age cannot be read.
@@ -39,7 +39,7 @@ impl Sweeping {
             cluster: cluster.to_owned(),
             sweep: Sweep::new(cluster)?,
             judged: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            checking: BTreeSet::new(),
             barred: BTreeMap::new(),
             unreadable: Vec::new(),
         })
@@ -55,7 +55,7 @@ impl Sweeping {
     /// Judges ENIs by a read by their ids.
     pub(super) fn judge(&mut self, ids: &BTreeSet<EniId>, read: &[Eni], now: Time) {
         for id in ids {
-            if !self.asked.remove(id) {
+            if !self.checking.remove(id) {
                 continue;
             }
             let eni = read.iter().find(|it| it.id == *id);
@@ -108,14 +108,14 @@ impl Fleet {
                 .barred
                 .get(&eni)
                 .is_some_and(|it| *it > at.now);
-            let is_known = self.sweeping.asked.contains(&eni)
+            let is_known = self.sweeping.checking.contains(&eni)
                 || self.sweeping.judged.contains_key(&eni)
                 || self.is_swept_now(&key);
             if waits || is_known {
                 continue;
             }
             self.reads.want(&Scope::Ids([eni.clone()].into()));
-            self.sweeping.asked.insert(eni);
+            self.sweeping.checking.insert(eni);
         }
         for eni in self.sweeping.judged.keys() {
             self.queue.push(Entry {

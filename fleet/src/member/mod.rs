@@ -73,7 +73,7 @@ impl Member {
     pub(crate) fn new(object: Value, pending: u32, settings: &Settings, now: Time) -> Self {
         let document = NodeDocument::read(&object);
         let published = Published::read(&object);
-        let mut releases = Releases::default();
+        let mut releases = Releases::new(settings.release_delay);
         releases.observe(&object, None, (&published, &document), now);
         Self {
             node: translate::node(&document, pending, settings),
@@ -115,10 +115,13 @@ impl Member {
             self.shown = Shown::default();
         }
         // An object that goes back in its version is one of a restored API server.
-        let is_next = !is_other && !is_older(&object, &self.object);
-        let before = Some(&self.object).filter(|_| is_next);
+        let is_restored = !is_other && is_older(&object, &self.object);
+        let before = Some(&self.object).filter(|_| !is_other && !is_restored);
         let seen = (&self.published, &document);
         self.releases.observe(&object, before, seen, now);
+        if is_restored {
+            self.releases.void_marks();
+        }
         if document.version != self.document.version && self.write_failures == 0 {
             self.barred = Time::default();
         }
@@ -127,7 +130,7 @@ impl Member {
         self.node = node;
     }
 
-    /// Begins an epoch: nothing is under way, and nothing is known.
+    /// Begins an epoch: nothing is in flight, and nothing is known.
     pub(crate) fn begin_epoch(&mut self, now: Time) {
         self.since = now;
         self.doubts = Doubts::default();

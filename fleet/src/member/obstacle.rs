@@ -11,7 +11,7 @@ use kubernetes::operation::report::{Reason, Report};
 use crate::Moment;
 
 /// A reason that lasts less long is not written.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HOLD: Duration = Duration::from_secs(10);
 /// Minimum interval of rewriting a line whose reason stays.
 const REWRITTEN: Duration = Duration::from_mins(1);
 
@@ -55,7 +55,8 @@ impl From<&Condition> for Obstacle {
 
 fn reason(cause: Cause) -> Reason {
     match cause {
-        Cause::NotReady | Cause::Listing => Reason::NotReady,
+        Cause::NotReady | Cause::Listing | Cause::UnlistedAddresses => Reason::NotReady,
+        Cause::StaticIpMissing => Reason::StaticIpMissing,
         Cause::UnknownType => Reason::UnknownType,
         Cause::InstanceGone => Reason::InstanceGone,
         Cause::NotRunning => Reason::NotRunning,
@@ -105,11 +106,11 @@ impl Shown {
         };
         let same = self.candidate.filter(|(reason, _)| *reason == first.reason);
         let (_, since) = *self.candidate.insert(same.unwrap_or((first.reason, at)));
-        if at.now.since(since.now) < PATIENCE {
+        if at.now.since(since.now) < HOLD {
             return Line {
                 text: None,
                 is_new: false,
-                again: Some(since.now.after(PATIENCE)),
+                again: Some(since.now.after(HOLD)),
             };
         }
         let report = Report {

@@ -9,6 +9,7 @@ use cloud::{AttachState, Eni, InstanceId, Inventory};
 use ipam::node::POOL_TAG;
 use ipnet::IpNet;
 use kubernetes::operation::allocated::Blocks;
+use kubernetes::operation::patch::StaticIp;
 use kubernetes::operation::status::EniStatus;
 
 use super::Member;
@@ -22,15 +23,20 @@ pub(crate) struct Publication {
     pub(crate) blocks: Blocks,
     /// Reasons for which attached ENIs are not shown.
     pub(crate) withheld: Vec<String>,
+    /// Reasons for which ENIs of the status cannot be judged. While there are any, the status keeps
+    /// its ENIs.
+    pub(crate) unjudged: Vec<String>,
+    /// The node's static IP.
+    pub(crate) static_ip: StaticIp,
 }
 
 impl Publication {
-    /// The publication of a node; none while one of the ENIs in its status cannot be judged.
+    /// The publication of a node whose ENIs are read.
     pub(crate) fn of(
         member: &Member,
         instance: &InstanceId,
         (inventory, topology): (&Inventory, &Topology),
-    ) -> Option<Self> {
+    ) -> Self {
         let mut all = Self::default();
         let facts = &topology.facts;
         for eni in inventory.of_instance(instance) {
@@ -48,11 +54,13 @@ impl Publication {
                     name_pool(&mut entry, &serves, &facts.pools);
                     all.enis.insert(entry.id.clone(), entry);
                 }
-                Err(_) if member.published.enis.contains_key(&eni.id) => return None,
+                Err(reason) if member.published.enis.contains_key(&eni.id) => {
+                    all.unjudged.push(format!("{reason}; the status stays"));
+                }
                 Err(reason) => all.withheld.push(reason),
             }
         }
-        Some(all)
+        all
     }
 
     /// Gives the blocks of an ENI to pods.

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use cloud::node::release::is_empty;
 use cloud::node::{Node, Release, release};
-use cloud::{EniId, Inventory, tags};
+use cloud::object::tags;
+use cloud::{EniId, Inventory};
 use ipam::{Family, Time};
 use ipnet::IpNet;
-use kubernetes::marks;
+use kubernetes::node::marks;
 use kubernetes::operation::node::NodeDocument;
 use kubernetes::operation::patch::Marks;
 use serde_json::Value;
@@ -22,12 +23,10 @@ use super::Published;
 use super::words::Words;
 use crate::topology::Topology;
 
-/// Time after which a block that no agent claims is released.
-const DELAY: Duration = Duration::from_mins(3);
 /// Time from the status without the block to the call of EC2.
-const GRACE: Duration = Duration::from_secs(20);
-/// The grace of agents that use a block again before they have written so.
-const GRACE_OF_OTHERS: Duration = Duration::from_mins(1);
+const RETURN_TIME: Duration = Duration::from_secs(20);
+/// Longer time for agents that use a block again before they have written so.
+const RETURN_TIME_OF_OTHERS: Duration = Duration::from_mins(1);
 /// An ENI without a block is detached after so long.
 const EMPTY: Duration = Duration::from_mins(10);
 
@@ -40,6 +39,8 @@ pub(crate) struct Releases {
     marked: BTreeMap<IpNet, Time>,
     /// Marked blocks that the agent claims nevertheless.
     returning: BTreeSet<IpNet>,
+    /// Marked blocks of an object that went back in time. Pods may have had addresses of them since.
+    void: BTreeSet<IpNet>,
     /// ENIs without a block, each with the time since when.
     empty: BTreeMap<EniId, Time>,
     /// Blocks to mark now.
@@ -48,6 +49,8 @@ pub(crate) struct Releases {
     gone: BTreeSet<IpNet>,
     /// Blocks of calls to EC2 in flight that unassign them. A recreated object has no mark of them.
     pub(crate) taking: BTreeSet<IpNet>,
+    /// Time after which a block that no agent claims is released.
+    delay: Duration,
     grace: Duration,
     ended: Ended,
     words: Words,
@@ -72,6 +75,14 @@ struct Claim {
 }
 
 impl Releases {
+    /// Nothing is known. A block that no agent claims is released after `delay`.
+    pub(crate) fn new(delay: Duration) -> Self {
+        Self {
+            delay,
+            ..Self::default()
+        }
+    }
+
     /// Handles an object. `before` is the previous one, unless that was another node's or a later
     /// one.
     pub(crate) fn observe(
@@ -84,7 +95,7 @@ impl Releases {
         if before.is_none() {
             *self = Self {
                 taking: std::mem::take(&mut self.taking),
-                ..Self::default()
+                ..Self::new(self.delay)
             };
         }
         let pools = |object: &Value| object["spec"]["ipam"]["pools"].clone();
@@ -121,12 +132,15 @@ impl Releases {
             .into_iter()
             .map(|block| (block, self.marked.get(&block).copied().unwrap_or(now)))
             .collect();
-        self.returning = self.marked.keys().copied().collect();
-        self.returning.retain(|block| claimed.contains(block));
+        let marked = &self.marked;
+        self.void.retain(|block| marked.contains_key(block));
+        self.returning = marked.keys().copied().collect();
+        self.returning
+            .retain(|block| claimed.contains(block) || self.void.contains(block));
         self.grace = if marks::has_agent(object) {
-            GRACE
+            RETURN_TIME
         } else {
-            GRACE_OF_OTHERS
+            RETURN_TIME_OF_OTHERS
         };
     }
 
@@ -134,10 +148,17 @@ impl Releases {
         for block in self.marked.keys().filter(|it| !marked.contains(it)) {
             if self.gone.contains(block) {
                 self.ended.released.insert(*block);
-            } else if self.returning.contains(block) {
+            } else if self.returning.contains(block) && !self.void.contains(block) {
                 self.ended.returned.insert(*block);
             }
         }
+    }
+
+    /// The object went back in time, as after the API server was restored from a backup. Its marks
+    /// are those of that time, so the status is to show these blocks again.
+    pub(crate) fn void_marks(&mut self) {
+        self.void = self.marked.keys().copied().collect();
+        self.returning = self.void.clone();
     }
 
     /// The blocks whose marks have gone since the last call.
@@ -189,7 +210,7 @@ impl Releases {
         if is_on && is_read {
             let idle = self.shown.iter().filter(|(_, claim)| {
                 let since = claim.idle_since;
-                since.is_some_and(|since| now.since(since) >= DELAY)
+                since.is_some_and(|since| now.since(since) >= self.delay)
             });
             let idle: BTreeSet<IpNet> = idle.map(|(block, _)| *block).collect();
             if !idle.is_empty() {
@@ -203,7 +224,9 @@ impl Releases {
         if self.words.are_spoken() {
             let known = (&attached, is_read);
             self.words.decide(known, &spare, &self.taking);
-            answer.due.extend(self.words.due(GRACE_OF_OTHERS, now));
+            answer
+                .due
+                .extend(self.words.due(RETURN_TIME_OF_OTHERS, now));
         } else {
             self.words.end(&self.taking);
             self.chosen = spare;
@@ -255,10 +278,13 @@ impl Releases {
     /// The time at which something can go back, if nothing changes before.
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
         let idle = self.shown.values().filter_map(|claim| claim.idle_since);
-        let idle = idle.map(|since| since.after(DELAY));
+        let idle = idle.map(|since| since.after(self.delay));
         let marked = self.marked.values().map(|since| since.after(self.grace));
         let empty = self.empty.values().map(|since| since.after(EMPTY));
-        let ready = self.words.since().map(|since| since.after(GRACE_OF_OTHERS));
+        let ready = self
+            .words
+            .since()
+            .map(|since| since.after(RETURN_TIME_OF_OTHERS));
         let times = idle.chain(marked).chain(empty).chain(ready);
         times.filter(|at| *at > now).min()
     }
@@ -272,7 +298,7 @@ impl Releases {
             .count()
     }
 
-    /// Blocks on their way back.
+    /// The number of blocks in release.
     pub(crate) fn leaving(&self) -> usize {
         self.marked.len() + self.words.ready().count()
     }

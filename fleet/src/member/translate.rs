@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cloud::groups::Wish;
+use cloud::elastic::Wish;
+use cloud::groups;
 use cloud::node::{EniRules, Node, Release};
-use cloud::subnet::Location;
+use cloud::object::subnet::Location;
 use cloud::want::{Demand, Requested, Watermarks, pre_allocate};
 use cloud::{EniId, GroupId, InstanceId, SubnetId, VpcId};
 use kubernetes::operation::node::{DEFAULT_POOL, NodeDocument};
@@ -26,8 +27,12 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
             prefixes: settings.prefixes && rules.prefixes,
             use_primary: rules.use_primary,
             delete_on_termination: rules.delete_on_termination,
+            static_ip: Wish {
+                tags: document.static_ip.tags.clone(),
+                last: document.static_ip.assigned,
+            },
         },
-        groups: Wish {
+        groups: groups::Wish {
             ids: ids.filter_map(|id| GroupId::parse(id)).collect(),
             tags: rules.group_tags.clone(),
             or_primary: settings.primary_groups,

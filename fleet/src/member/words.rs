@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use ipam::{Family, Time};
 use ipnet::IpNet;
-use kubernetes::crd_mode::{self, FlatPool};
-use kubernetes::handshake::Release;
-use kubernetes::marks;
+use kubernetes::node::crd_mode::{self, FlatPool};
+use kubernetes::node::handshake::Release;
+use kubernetes::node::marks;
 use kubernetes::operation::node::NodeDocument;
 use serde_json::Value;
 

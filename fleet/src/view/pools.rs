@@ -34,7 +34,7 @@ pub struct PoolView {
 /// Blocks that go back, over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReleaseView {
-    /// Blocks on their way back to EC2.
+    /// Blocks that are being released to EC2.
     pub leaving: usize,
     /// Blocks that no agent has claimed since this operator leads. They are not taken back.
     pub never_claimed: usize,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud::query::Items;
+use cloud::call::query::Items;
 use ec2_fake::{Fault, FaultKind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};

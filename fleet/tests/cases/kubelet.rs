@@ -16,7 +16,7 @@ fn a_kubelet_that_takes_more_pods_than_addresses_is_named_once() {
     bed.add_node("one", "m5.large", "subnet-a");
     bed.lead();
     let of = |pods| Input::MaxPods([("one".to_owned(), pods)].into());
-    let told = |bed: &Bed| {
+    let reported = |bed: &Bed| {
         let events = bed.events.iter();
         let texts = events.filter(|it| it.reason == Reason::MaxPodsTooHigh);
         texts.map(|it| it.text.clone()).collect::<Vec<_>>()
@@ -24,12 +24,12 @@ fn a_kubelet_that_takes_more_pods_than_addresses_is_named_once() {
     // m5.large has 3 ENIs of 9 addresses; EKS itself adds 2 for pods of the host's network.
     bed.fleet.take(of(29), bed.at());
     bed.run(MINUTE * 2);
-    assert!(told(&bed).is_empty());
+    assert!(reported(&bed).is_empty());
     bed.fleet.take(of(110), bed.at());
     bed.run(MINUTE * 10);
     let expected = "the kubelet takes 110 pods, and an instance of type m5.large has at most 27 \
                     addresses for pods; set maxPods of the kubelet to 29 or less";
-    assert_eq!(told(&bed), [expected]);
+    assert_eq!(reported(&bed), [expected]);
     let why = bed.fleet.why("one", bed.at()).unwrap();
     assert!(
         why.findings.iter().any(|it| it == expected),

@@ -20,4 +20,6 @@ mod protocol;
 mod release;
 mod reports;
 mod reports_network;
+mod reports_writes;
 mod scale;
+mod static_ip;

@@ -158,9 +158,9 @@ fn a_pool_in_use_names_its_cidrs_and_goes_after_its_last_block() {
     bed.until(SOON, "the CIDR is named", |bed| mark(bed) == named);
     set_pool(&mut bed, "green", &Value::Null);
     bed.run(SOON);
-    let told = faults(&bed, "green");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("PoolInUse: "), "{told:?}");
+    let reported = faults(&bed, "green");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].starts_with("PoolInUse: "), "{reported:?}");
     want(&mut bed, "two", "green", 4, 0);
     bed.until(SOON, "the report", |bed| {
         bed.report("two").starts_with("PoolUnusable: ")
@@ -205,11 +205,11 @@ fn addresses_of_the_vpc_are_refused_by_name() {
     bed.until(SOON, "the other CIDR serves", |bed| {
         blocks(bed, "two") == ["172.16.0.0/30"]
     });
-    let told = faults(&bed, "green");
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = faults(&bed, "green");
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        told[0].contains("overlaps with 10.0.0.0/8 of VPC vpc-1"),
-        "{told:?}"
+        reported[0].contains("overlaps with 10.0.0.0/8 of VPC vpc-1"),
+        "{reported:?}"
     );
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use cloud::tags;
+use cloud::object::tags;
 use ec2_fake::world::World;
 use ipam::node::POOL_TAG;
 use serde_json::{Value, json};
 
-use super::bed::{Bed, document, world_of};
+use super::bed::{Bed, Fault, Planned, document, world_of};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -206,4 +206,72 @@ fn two_pools_on_one_eni_are_named_and_the_others_served() {
         let report = bed.report("one");
         report.starts_with("TwoPools: eni-") && report.contains("pools blue and red are all bound")
     });
+}
+
+/// Two pools and the default one get their ENIs, while a fault hits the operator.
+fn serve_with(planned: Planned) {
+    let what = format!("{planned:?}");
+    let mut bed = Bed::new(&wide());
+    bed.pools = Some(blue_and_red());
+    bed.add_node("one", "m5.4xlarge", "subnet-a");
+    ask(&mut bed, "one", &[("default", 8), ("blue", 5), ("red", 9)]);
+    bed.run(SOON);
+    bed.planned = Some(planned);
+    bed.lead();
+    for round in 0..60 {
+        bed.run(Duration::from_secs(10));
+        if !bed.is_led {
+            bed.run(Duration::from_secs(17));
+            bed.lead();
+        }
+        if round == 12 {
+            // More than the pool has, so that its ENI gets more.
+            ask(&mut bed, "one", &[("default", 8), ("blue", 7), ("red", 9)]);
+        }
+        bed.assert_true(&what);
+    }
+    assert!(bed.planned.is_none(), "{what}: nothing was hit");
+    for eni in bed.cloud.interfaces() {
+        let pool = eni.tags.get(POOL_TAG).map(String::as_str);
+        let (subnet, group) = match pool {
+            None => ("subnet-a", "sg-1"),
+            Some("blue") => ("subnet-blue", "sg-blue"),
+            Some("red") => ("subnet-red", "sg-red"),
+            Some(other) => panic!("{what}: {other}"),
+        };
+        assert_eq!(eni.subnet, subnet, "{what}");
+        assert_eq!(eni.groups, [group], "{what}");
+    }
+    for (pool, count) in [("default", 8), ("blue", 7), ("red", 9)] {
+        // A call that took effect twice gives more.
+        assert!(shown(&bed, "one", pool) >= count, "{what}: {pool}");
+    }
+    assert_eq!(bed.cloud.interfaces().count(), 3, "{what}");
+    assert_eq!(bed.report("one"), "", "{what}");
+    bed.assert_no_leaks(&what);
+}
+
+#[test]
+fn every_work_for_bound_pools_hit_by_every_fault_heals() {
+    let works = [
+        ("CreateNetworkInterface", 2),
+        ("AttachNetworkInterface", 2),
+        ("ModifyNetworkInterfaceAttribute", 2),
+        ("AssignPrivateIpAddresses", 2),
+        ("status", 4),
+    ];
+    for (what, count) in works {
+        for skip in 0..count {
+            for fault in Fault::ALL {
+                for kills in [false, true] {
+                    serve_with(Planned {
+                        what,
+                        skip,
+                        fault,
+                        kills,
+                    });
+                }
+            }
+        }
+    }
 }

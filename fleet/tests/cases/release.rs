@@ -242,6 +242,69 @@ fn an_object_that_is_made_again_gets_back_what_is_left() {
     bed.assert_true("made again");
 }
 
+/// A call in flight can still unassign blocks. An object that is created again has no marks of them.
+#[test]
+fn a_block_of_a_call_in_flight_is_not_shown_again() {
+    let mut bed = bed(14);
+    let given = shrink(&mut bed, 10);
+    bed.until(Duration::from_mins(4), "marks", |bed| marks(bed) == given);
+    bed.planned = Some(Planned {
+        what: "UnassignPrivateIpAddresses",
+        skip: 0,
+        fault: Fault::Late(Duration::from_secs(4)),
+        kills: false,
+    });
+    bed.until(Duration::from_mins(1), "a call", |bed| {
+        bed.planned.is_none()
+    });
+    let now = bed.now;
+    bed.api.delete("one", now);
+    bed.add_object("one", "m5.large", "subnet-a");
+    for _ in 0..60 {
+        bed.run(Duration::from_secs(1));
+        bed.assert_true("a call in flight");
+    }
+    assert_eq!(bed.shown("one"), 10);
+}
+
+/// Puts an object back, as when the API server is restored from a backup.
+fn restore(bed: &mut Bed, object: Value) {
+    bed.api.objects.insert("one".to_owned(), object.clone());
+    bed.lead_from(vec![object]);
+}
+
+#[test]
+fn an_object_of_a_backup_answers_for_no_block() {
+    let mut bed = bed(14);
+    let mut backup = bed.api.objects["one"].clone();
+    backup["metadata"]["resourceVersion"] = json!("1");
+    backup["spec"]["ipam"]["pools"] = json!({
+        "requested": [{"pool": "default", "needed": {"ipv4-addrs": 10}}], "allocated": []
+    });
+    restore(&mut bed, backup);
+    bed.run(Duration::from_mins(10));
+    assert_eq!((marks(&bed), bed.shown("one")), (BTreeSet::new(), 14));
+}
+
+#[test]
+fn marks_of_a_backup_are_void() {
+    let mut bed = bed(14);
+    let all = singles(&bed);
+    let given = shrink(&mut bed, 10);
+    bed.until(Duration::from_mins(4), "marks", |bed| marks(bed) == given);
+    let backup = bed.api.objects["one"].clone();
+    claim(&mut bed, &all);
+    bed.request("one", 14);
+    bed.until(SOON, "the blocks", |bed| bed.shown("one") == 14);
+    bed.run(SOON);
+    // The agent claims them, so pods may have their addresses. It does not reach the API server.
+    restore(&mut bed, backup);
+    bed.run(Duration::from_mins(10));
+    assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
+    assert_eq!((marks(&bed), bed.shown("one")), (BTreeSet::new(), 14));
+    assert_eq!(events(&bed, Reason::BlocksReleased), [""; 0]);
+}
+
 #[test]
 fn nothing_goes_that_the_bounds_or_the_settings_keep() {
     let mut kept = bed(14);

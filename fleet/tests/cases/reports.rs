@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ec2_fake::{Fault as Planted, FaultKind, Settings as Rules, world::World};
 use fleet::{About, Settings, Standing};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::bed::{Bed, CLUSTER, world};
 
@@ -179,6 +179,42 @@ fn r6_r7_an_instance_that_is_gone_gets_nothing_and_one_that_pauses_gets_its_addr
 }
 
 #[test]
+fn r6_an_instance_that_ec2_does_not_know_is_tried_less_and_less() {
+    let mut bed = bed();
+    bed.run(MINUTE);
+    refuse(
+        &mut bed,
+        "AttachNetworkInterface",
+        "InvalidInstanceID.NotFound",
+        1_000,
+    );
+    bed.request("one", 18);
+    bed.run(MINUTE);
+    assert!(
+        bed.report("one").starts_with("InstanceGone: "),
+        "{}",
+        bed.report("one")
+    );
+    bed.run(MINUTE * 59);
+    // After 1, 2, 4, 8 and then each 10 minutes.
+    let tries = bed.calls("AttachNetworkInterface");
+    assert!((2..=9).contains(&tries), "{tries}");
+    let creations = bed.calls("CreateNetworkInterface");
+    assert!(creations <= tries, "{creations}");
+    assert_eq!(bed.loose(), Vec::<String>::new());
+}
+
+#[test]
+fn r9_more_addresses_than_slots_are_asked_for_in_parts() {
+    let mut bed = bed();
+    // Each of its ENIs has nine slots.
+    bed.request("one", 27);
+    bed.until(MINUTE, "27 addresses", |bed| bed.shown("one") == 27);
+    let refused = bed.cloud.log().filter(|it| it.error.is_some());
+    assert_eq!(refused.count(), 0);
+}
+
+#[test]
 fn r8_a_subnet_without_prefixes_costs_no_node_its_prefixes() {
     let settings = Settings {
         prefixes: true,
@@ -253,17 +289,19 @@ fn r24_an_eni_that_ec2_does_not_know_yet_is_tried_again() {
 
 #[test]
 fn r17_an_empty_instance_id_makes_no_calls_for_the_node() {
-    let mut bed = Bed::new(&world());
-    bed.add_object("one", "m5.large", "subnet-a");
-    bed.change("one", &json!({"spec": {"instance-id": ""}}));
-    bed.lead();
-    bed.run(MINUTE * 5);
-    assert_eq!(changes(&bed), 0);
-    assert!(
-        bed.report("one").starts_with("NotReady: spec.instance-id"),
-        "{}",
-        bed.report("one")
-    );
+    for id in ["", "  "] {
+        let mut bed = Bed::new(&world());
+        bed.add_object("one", "m5.large", "subnet-a");
+        bed.change("one", &json!({"spec": {"instance-id": id}}));
+        bed.lead();
+        bed.run(MINUTE * 5);
+        assert_eq!(changes(&bed), 0);
+        assert!(
+            bed.report("one").starts_with("NotReady: spec.instance-id"),
+            "{}",
+            bed.report("one")
+        );
+    }
 }
 
 #[test]
@@ -348,7 +386,8 @@ fn r29_another_clusters_enis_are_left_alone() {
     let at = bed.at();
     assert!(fleet::Fleet::new(Settings::of(" "), at).is_err());
     // A loose ENI of the other cluster, long ago.
-    let tags = cloud::tags::of_creation("green", &"i-two".into(), at.date, &cloud::Tags::new());
+    let tags =
+        cloud::object::tags::of_creation("green", &"i-two".into(), at.date, &cloud::Tags::new());
     let create = ec2_fake::Create {
         subnet: "subnet-a".to_owned(),
         tags,
@@ -361,55 +400,6 @@ fn r29_another_clusters_enis_are_left_alone() {
     bed.cloud.call(at.date, "other", &request).outcome.unwrap();
     bed.run(MINUTE * 60);
     assert_eq!(bed.loose().len(), 1);
-}
-
-#[test]
-fn r34_a_third_writer_keeps_nobody_waiting() {
-    let mut bed = bed();
-    bed.api.lag = Duration::from_millis(5);
-    let begun = bed.now;
-    let mut count = 0;
-    while bed.shown("one") < 8 {
-        count += 1;
-        bed.change(
-            "one",
-            &json!({"metadata": {"annotations": {"count": count.to_string()}}}),
-        );
-        bed.run(Duration::from_millis(20));
-        assert!(
-            bed.now.since(begun) <= Duration::from_secs(8),
-            "{:?}",
-            bed.api.conflicts
-        );
-    }
-}
-
-#[test]
-fn r35_r36_a_spec_names_no_eni_that_the_status_lacks_and_foreign_fields_stay() {
-    let mut bed = bed();
-    let foreign =
-        json!({"spec": {"ipam": {"podCIDRs": ["10.9.0.0/24"], "pools": null}}, "status": {"x": 1}});
-    bed.change("one", &foreign);
-    for wanted in 0..60 {
-        bed.change("one", &used(wanted.min(14)));
-        bed.run(SECOND);
-        let object = &bed.api.objects["one"];
-        let enis = &object["status"]["eni"]["enis"];
-        let pool = object["spec"]["ipam"]["pool"].as_object();
-        for (_, entry) in pool.into_iter().flatten() {
-            let eni = entry["resource"].as_str().unwrap();
-            assert!(enis[eni]["subnet"]["cidr"].is_string(), "{eni}: {enis}");
-            assert!(enis[eni]["vpc"]["primary-cidr"].is_string());
-        }
-        assert_eq!(object["spec"]["ipam"]["podCIDRs"][0], "10.9.0.0/24");
-        assert_eq!(object["status"]["x"], 1);
-    }
-    assert!(bed.shown("one") >= 22);
-}
-
-fn used(count: u32) -> Value {
-    let used = (0..count).map(|n| (format!("10.99.0.{n}"), json!({"owner": "a/b"})));
-    json!({"status": {"ipam": {"used": Value::Object(used.collect())}}})
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use cloud::query::Items;
+use cloud::call::query::Items;
 use ec2_fake::{Attach, Call, Create, Request, world::World};
+use fleet::Settings;
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CLUSTER, document, world_of};
@@ -63,6 +64,14 @@ fn r26_a_node_whose_own_subnet_is_not_among_the_chosen_ones_is_served() {
 /// Attaches an ENI of the cluster to the node, as left by an operator that died.
 fn leave(bed: &mut Bed, subnet: &str, kind: &str, card: u16) -> String {
     let date = bed.at().date;
+    let tags =
+        cloud::object::tags::of_creation(CLUSTER, &"i-one".into(), date, &cloud::Tags::new());
+    attach(bed, (subnet, tags), kind, card)
+}
+
+/// Attaches an ENI to the node at index 1 of a card.
+fn attach(bed: &mut Bed, (subnet, tags): (&str, cloud::Tags), kind: &str, card: u16) -> String {
+    let date = bed.at().date;
     let mut call = |call| {
         let request = Request {
             call,
@@ -73,7 +82,7 @@ fn leave(bed: &mut Bed, subnet: &str, kind: &str, card: u16) -> String {
     let create = Create {
         subnet: subnet.to_owned(),
         kind: Some(kind.to_owned()),
-        tags: cloud::tags::of_creation(CLUSTER, &"i-one".into(), date, &cloud::Tags::new()),
+        tags,
         ..Create::default()
     };
     let ec2_fake::Answer::Created { eni, .. } = call(Call::Create(Box::new(create))) else {
@@ -136,4 +145,93 @@ fn r40_an_eni_that_cannot_be_shown_is_named_within_a_minute() {
         let named = obstacles.chain(uses).any(|it| it.contains(reason));
         assert!(named, "{reason}: {why:?}");
     }
+}
+
+#[test]
+fn r40_an_eni_that_loses_its_cidr_stays_and_is_named() {
+    let mut bed = bed(&zone(), "m5.large", &json!({"subnet-ids": ["subnet-b"]}));
+    bed.request("one", 18);
+    bed.until(MINUTE, "18 addresses", |bed| bed.shown("one") == 18);
+    bed.run(MINUTE);
+    let before = bed.api.objects["one"]["status"]["eni"].clone();
+    bed.distort = |items| {
+        if let Items::Subnets(subnets) = items {
+            subnets.retain(|it| it.id.as_str() != "subnet-b");
+        }
+    };
+    bed.run(MINUTE * 2);
+    let report = bed.report("one");
+    let expected = "no CIDR of subnet-b is known; the status stays";
+    assert!(
+        report.starts_with("NotReady: eni-") && report.contains(expected),
+        "{report}"
+    );
+    assert_eq!(bed.api.objects["one"]["status"]["eni"], before);
+    bed.distort = |_| {};
+    bed.run(MINUTE * 2);
+    assert_eq!(bed.report("one"), "");
+}
+
+#[test]
+fn r38_a_strangers_eni_on_another_card_takes_nothing() {
+    let mut bed = bed(&world_of(document()), "p5.48xlarge", &json!({}));
+    let place = ("subnet-a", cloud::Tags::new());
+    let eni = attach(&mut bed, place, "interface", 1);
+    bed.run(MINUTE);
+    // Both ENIs of card 0 are needed for that.
+    bed.request("one", 90);
+    bed.until(MINUTE * 2, "90 addresses", |bed| bed.shown("one") >= 90);
+    bed.run(MINUTE);
+    let enis = &bed.api.objects["one"]["status"]["eni"]["enis"];
+    assert_eq!(enis.as_object().map(serde_json::Map::len), Some(2));
+    assert!(enis[&eni].is_null(), "{enis}");
+    assert_eq!(bed.cloud.interface(&eni).unwrap().nets().count(), 1);
+}
+
+/// A subnet of the zone in which an instance has an address of each /28, and a smaller one.
+fn fragmented(second: Option<&str>) -> Bed {
+    let mut world = document();
+    let first = json!({"id": "subnet-a", "vpc": "vpc-1", "zone": "a", "ipv4": "10.1.0.0/24"});
+    let second =
+        second.map(|net| json!({"id": "subnet-b", "vpc": "vpc-1", "zone": "a", "ipv4": net}));
+    world["subnets"] = [first].into_iter().chain(second).collect();
+    // EC2 keeps addresses of the first and of the last /28 for itself.
+    let instances = (1..15).map(|n| {
+        json!({
+            "id": format!("i-old-{n}"), "type": "m5.large", "subnet": "subnet-a",
+            "groups": ["sg-1"], "address": format!("10.1.0.{}", 16 * n + 5)
+        })
+    });
+    world["instances"] = instances.collect();
+    let settings = Settings {
+        prefixes: true,
+        ..Settings::of(CLUSTER)
+    };
+    let mut bed = Bed::with(&world_of(world), settings);
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.run(MINUTE);
+    bed.lead();
+    bed
+}
+
+#[test]
+fn r8_a_fragmented_subnet_costs_no_prefix_elsewhere() {
+    let mut bed = fragmented(Some("10.2.0.0/25"));
+    bed.until(MINUTE, "a prefix", |bed| bed.shown("one") == 16);
+    bed.request("one", 24);
+    bed.until(MINUTE, "a second one", |bed| bed.shown("one") == 32);
+    let refused = bed.cloud.log().filter(|it| it.error.is_some());
+    assert_eq!(refused.count(), 1);
+    assert_eq!(subnets(&bed).last().map(String::as_str), Some("subnet-b"));
+}
+
+#[test]
+fn r8_a_subnet_that_has_healed_gives_prefixes_again() {
+    let mut bed = fragmented(None);
+    bed.until(MINUTE, "single addresses", |bed| bed.shown("one") == 8);
+    let date = bed.at().date;
+    bed.cloud.terminate("i-old-7", date).unwrap();
+    bed.run(MINUTE * 16);
+    bed.request("one", 20);
+    bed.until(MINUTE, "a prefix beside them", |bed| bed.shown("one") == 24);
 }

@@ -94,8 +94,8 @@ impl Allocator {
         }
     }
 
-    /// Why a request of a pod that gets nothing can never succeed, if that is so. Nothing is asked
-    /// for then: a pod gets all of its addresses or none.
+    /// The reason that a request of a pod without addresses can never succeed, if there is one.
+    /// Nothing is requested then: a pod gets all of its addresses or none.
     fn hopeless(&self, request: &Request) -> Option<AllocateError> {
         let error = self.choose(request).err()?;
         let is_open = error.is_temporary() || self.has_one(request);
@@ -258,12 +258,12 @@ impl Allocator {
         let Some(block) = self.block_of(address) else {
             return Err(self.why_in_no_block(address));
         };
-        if let (Some(asked), Some(actual)) = (pool, &block.pool)
-            && asked != actual
+        if let (Some(requested), Some(actual)) = (pool, &block.pool)
+            && requested != actual
         {
             return Err(AllocateError::OtherPool {
                 address,
-                asked: asked.to_owned(),
+                requested: requested.to_owned(),
                 actual: actual.clone(),
             });
         }

@@ -22,8 +22,8 @@ pub use self::surplus::Rebalanced;
 use crate::announcement::{AnnouncedBlock, Announcement};
 use crate::block::Block;
 use crate::demand::Waiting;
-use crate::family::overlap;
 use crate::settings::{Barrier, Settings};
+use crate::value::family::overlap;
 use crate::{Claim, Cooling, Family, Lease, Owner, State, Time};
 
 /// Allocates addresses to owners. It is a value: the caller passes the node's blocks, the ready

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::Family;
-use crate::family::number;
+use crate::value::family::number;
 
 /// The number of addresses of a block that are ever given, from its first one on. IPv6 blocks have
 /// more than anybody could count; no node runs so many pods. Cilium has the same bound.

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::pool::{PoolSpec, Refusal, Space};
 use crate::Family;
-use crate::family::overlap;
+use crate::value::family::overlap;
 
 /// The most bits that number the blocks of a CIDR. Cilium has the same bound for IPv6.
 const WIDTH_V6: u8 = 16;

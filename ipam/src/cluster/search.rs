@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::held::Held;
 use crate::Family;
-use crate::family::number;
+use crate::value::family::number;
 
 /// The blocks of a pool's family, as a ring: each CIDR's blocks, one CIDR after another.
 pub(super) struct Ring<'a> {
@@ -51,8 +51,7 @@ impl Ring<'_> {
             let block = IpNet::new(family.address(at), self.mask).ok()?;
             match self.end_of_taken(block, held) {
                 None => return Some(block),
-                // The search goes on after the block that is in the way, which may contain several
-                // blocks.
+                // The search goes on after the conflicting block, which may contain several blocks.
                 Some(end) => at = end.checked_add(1)?.checked_next_multiple_of(size)?,
             }
         }

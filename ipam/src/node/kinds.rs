@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{
     AllocatedPool, Binding, BindingError, Eni, EniAddress, NodePools, POOL_TAG, RequestedPool,
 };
-use crate::family::overlap;
+use crate::value::family::overlap;
 use crate::{
     AnnouncedBlock, Announcement, DEFAULT_POOL, EdgeRules, Family, Kind, Problem, Source, Wanted,
 };

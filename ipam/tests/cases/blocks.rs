@@ -98,7 +98,7 @@ fn leases_of_a_removed_eni_are_told_and_their_addresses_not_given() {
         )
     );
     let again = allocator.observe(announce(&both[1..]));
-    assert_eq!(again.orphaned, [], "told once; `orphans` has them all");
+    assert_eq!(again.orphaned, [], "reported once; `orphans` has them all");
     assert_eq!(allocator.orphans().collect::<Vec<_>>(), [&lease]);
 
     // It comes back on the other ENI, in another pool: the address is still not free.

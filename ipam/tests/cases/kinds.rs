@@ -349,7 +349,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     let restore =
         |state: State| Manager::restore(AgentAddresses, settings.clone(), state, None, at(0));
     let (mut manager, _) = restore(State::default());
-    let asked = [V4, V6].map(|family| Request {
+    let requests = [V4, V6].map(|family| Request {
         owner: owner("towpath-ingress-a"),
         pod: None,
         pool: None,
@@ -357,7 +357,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     });
     let mut document = AgentPools::default();
     assert!(!manager.publish(&mut document), "nothing is read yet");
-    let error = manager.allocate(&asked, at(0)).unwrap_err();
+    let error = manager.allocate(&requests, at(0)).unwrap_err();
     assert!(
         error.to_string().ends_with("waiting for the node document"),
         "{error}"
@@ -365,7 +365,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     // Nothing is pre-allocated, so the demand is that of the failed request.
     manager.observe(document.clone());
     assert!(!manager.publish(&mut document));
-    manager.allocate(&asked, at(0)).unwrap_err();
+    manager.allocate(&requests, at(0)).unwrap_err();
     assert!(manager.publish(&mut document));
     let demand = Demand::from([("gateways".to_owned(), [(V4, 1), (V6, 1)].into())]);
     assert_eq!(document.requested, demand);
@@ -373,7 +373,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
         document.given.insert(ip(address), "gateways".to_owned());
     }
     manager.observe(document.clone());
-    let given = manager.allocate(&asked, at(1)).unwrap();
+    let given = manager.allocate(&requests, at(1)).unwrap();
     let given: Vec<IpAddr> = given.iter().map(|given| given.lease.address).collect();
     assert_eq!(given, [ip("10.0.1.70"), ip("2001:db8::70")]);
     // Surplus addresses are released, and used ones stay, also in the next process.
@@ -384,7 +384,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     let (mut manager, _) = restore(manager.allocator().state());
     assert_eq!(manager.wanted(), None, "nothing is read yet");
     manager.observe(document.clone());
-    let again = manager.allocate(&asked, at(2)).unwrap();
+    let again = manager.allocate(&requests, at(2)).unwrap();
     let again: Vec<IpAddr> = again.iter().map(|given| given.lease.address).collect();
     assert_eq!(again, given);
     manager

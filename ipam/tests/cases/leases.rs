@@ -115,12 +115,12 @@ fn an_address_cools_down_for_its_time_and_until_flows_are_gone() {
         "it has flows"
     );
     get(&mut allocator, "b", 41).unwrap_err();
-    let mut asked = Vec::new();
+    let mut queried = Vec::new();
     let advanced = allocator.advance(at(42), |address| {
-        asked.push(address);
+        queried.push(address);
         true
     });
-    assert_eq!(advanced.cooled, asked);
+    assert_eq!(advanced.cooled, queried);
     get(&mut allocator, "b", 43).unwrap();
 }
 

@@ -1,6 +1,8 @@
 //! Blocks of devices that go back and are claimed again.
 
-use ipam::{Allocator, AnnouncedBlock, Announcement, Draining, Formula, Life, Settings, State};
+use ipam::{
+    Allocator, AnnouncedBlock, Announcement, Draining, Formula, Life, SeenEndpoint, Settings, State,
+};
 
 use super::support::*;
 
@@ -216,4 +218,35 @@ fn a_block_that_went_and_came_again_is_a_fresh_one() {
     assert_eq!(life(&allocator, SECOND), Life::Announced);
     want_more(&mut allocator, &[FIRST, SECOND], false);
     assert_eq!(life(&allocator, SECOND), Life::Usable);
+}
+
+/// The record can be older than the kernel's state.
+#[test]
+fn a_released_block_with_an_address_in_use_is_claimed_again() {
+    let state = State {
+        released: [net(SECOND)].into(),
+        ..State::default()
+    };
+    let seen = SeenEndpoint {
+        owner: owner("a"),
+        addresses: [ip("10.0.0.37")].into(),
+    };
+    let mut allocator = Allocator::restore(releasing(), state, Some(&[seen]), at(0)).0;
+    allocator.observe(document(&[FIRST], true));
+    set_ready(&mut allocator, &["eni-1"]);
+    assert_eq!(life(&allocator, SECOND), Life::Announced);
+    assert!(allocator.has_claims_to_write());
+    allocator.observe(document(&[FIRST, SECOND], true));
+    assert_eq!(life(&allocator, SECOND), Life::Usable);
+}
+
+#[test]
+fn a_released_block_whose_address_is_adopted_is_claimed_again() {
+    let mut allocator = given_back(true, true);
+    assert_eq!(life(&allocator, SECOND), Life::Draining(Draining::Released));
+    allocator
+        .adopt(&owner("b"), ip("10.0.0.37"), at(61))
+        .unwrap();
+    assert_eq!(life(&allocator, SECOND), Life::Announced);
+    assert!(allocator.has_claims_to_write());
 }

@@ -37,7 +37,7 @@ pub(crate) fn attempt(
 }
 
 /// Demand of a pool: IPv4, IPv6.
-fn asked(allocator: &Allocator, pool: &str) -> (u64, u64) {
+fn requested(allocator: &Allocator, pool: &str) -> (u64, u64) {
     let demand = allocator.demand();
     let of = |family| demand.get(pool).and_then(|of| of.get(&family)).copied();
     (of(V4).unwrap_or(0), of(V6).unwrap_or(0))
@@ -59,16 +59,16 @@ fn the_end_of_a_sandbox_leaves_its_pod_waiting_and_each_pod_counts_once() {
     for n in 0..8 {
         let requests = asks(&format!("sandbox-{n}"), &web, "mars", &[V4]);
         attempt(&mut allocator, &requests, n * 12).unwrap_err();
-        assert_eq!(asked(&allocator, "mars"), (1, 0), "attempt {n}");
+        assert_eq!(requested(&allocator, "mars"), (1, 0), "attempt {n}");
     }
     attempt(&mut allocator, &[any("nameless", "mars", V4)], 90).unwrap_err();
-    assert_eq!(asked(&allocator, "mars"), (2, 0));
+    assert_eq!(requested(&allocator, "mars"), (2, 0));
     pass(&mut allocator, 7 * 12 + 299);
-    assert_eq!(asked(&allocator, "mars"), (2, 0));
+    assert_eq!(requested(&allocator, "mars"), (2, 0));
     pass(&mut allocator, 7 * 12 + 300);
-    assert_eq!(asked(&allocator, "mars"), (1, 0), "its time is over");
+    assert_eq!(requested(&allocator, "mars"), (1, 0), "its time is over");
     pass(&mut allocator, 90 + 300);
-    assert_eq!(asked(&allocator, "mars"), (0, 0));
+    assert_eq!(requested(&allocator, "mars"), (0, 0));
 }
 
 #[test]
@@ -82,16 +82,16 @@ fn both_families_are_asked_for_and_kept_until_the_pod_has_both() {
             let web = pod("web", 1);
             let requests = |n: u32| asks(&format!("sandbox-{n}"), &web, "mars", &[V4, V6]);
             attempt(&mut allocator, &requests(1), 0).unwrap_err();
-            assert_eq!(asked(&allocator, "mars"), (1, 1));
+            assert_eq!(requested(&allocator, "mars"), (1, 1));
             allocator.observe(plain_blocks(&[("mars", blocks[first])]));
             assert_eq!(allocator.give_back_plain(), [], "{}", blocks[first]);
             attempt(&mut allocator, &requests(2), 12).unwrap_err();
-            assert_eq!(asked(&allocator, "mars"), (1, 1));
+            assert_eq!(requested(&allocator, "mars"), (1, 1));
             assert_eq!(allocator.give_back_plain(), [], "{}", blocks[first]);
             allocator.observe(plain_blocks(&blocks.map(|block| ("mars", block))));
             attempt(&mut allocator, &requests(3), 24).unwrap();
             assert_eq!(
-                asked(&allocator, "mars"),
+                requested(&allocator, "mars"),
                 (1, 1),
                 "in use, and nobody waits"
             );
@@ -106,14 +106,14 @@ fn a_pod_that_is_gone_waits_no_more_and_neither_does_one_in_another_pool() {
     let (old, new) = (pod("db-0", 1), pod("db-0", 2));
     attempt(&mut allocator, &asks("a", &old, "mars", &[V4, V6]), 0).unwrap_err();
     attempt(&mut allocator, &asks("b", &old, "venus", &[V4, V6]), 12).unwrap_err();
-    assert_eq!(asked(&allocator, "mars"), (0, 0));
-    assert_eq!(asked(&allocator, "venus"), (1, 1));
+    assert_eq!(requested(&allocator, "mars"), (0, 0));
+    assert_eq!(requested(&allocator, "venus"), (1, 1));
     attempt(&mut allocator, &asks("c", &new, "mars", &[V4]), 24).unwrap_err();
-    assert_eq!(asked(&allocator, "venus"), (0, 0), "it is another pod");
+    assert_eq!(requested(&allocator, "venus"), (0, 0), "it is another pod");
     assert!(!allocator.forget(&old));
-    assert_eq!(asked(&allocator, "mars"), (1, 0));
+    assert_eq!(requested(&allocator, "mars"), (1, 0));
     assert!(allocator.forget(&new));
-    assert_eq!(asked(&allocator, "mars"), (0, 0));
+    assert_eq!(requested(&allocator, "mars"), (0, 0));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn nothing_is_asked_for_a_pod_that_can_never_have_all_of_its_addresses() {
     let requests = asks("a", &pod("web", 1), "mars", &[V4, V6]);
     let error = attempt(&mut allocator, &requests, 0).unwrap_err();
     assert_eq!(error.to_string(), "pool mars has no IPv6 addresses");
-    assert_eq!(asked(&allocator, "mars"), (0, 0));
+    assert_eq!(requested(&allocator, "mars"), (0, 0));
     allocator.observe(Announcement {
         not_masqueraded: [("mars".to_owned(), V6)].into(),
         ..Announcement::default()
@@ -136,7 +136,7 @@ fn nothing_is_asked_for_a_pod_that_can_never_have_all_of_its_addresses() {
         matches!(error, AllocateError::NotMasqueraded { .. }),
         "{error}"
     );
-    assert_eq!(asked(&allocator, "mars"), (0, 0));
+    assert_eq!(requested(&allocator, "mars"), (0, 0));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_attempt_that_fails_after_its_addresses_were_given_waits_for_as_many() {
     let leases = allocator.take_back(&owner("a"));
     allocator.wait(&owner("a"), Some(&web), &leases, at(0));
     allocator.release(&owner("a"), at(0));
-    assert_eq!(asked(&allocator, "mars"), (1, 0));
+    assert_eq!(requested(&allocator, "mars"), (1, 0));
     assert_eq!(allocator.give_back_plain(), []);
     attempt(&mut allocator, &asks("b", &web, "mars", &[V4]), 12).unwrap();
     assert!(allocator.waiters().is_empty());
@@ -174,12 +174,16 @@ fn each_interface_of_a_pod_waits_for_itself() {
     second[0].owner.interface = "net1".to_owned();
     attempt(&mut allocator, &asks("a", &web, "mars", &[V4]), 0).unwrap_err();
     attempt(&mut allocator, &second, 0).unwrap_err();
-    assert_eq!(asked(&allocator, "mars"), (2, 0));
+    assert_eq!(requested(&allocator, "mars"), (2, 0));
     allocator.observe(plain_blocks(&[("mars", "10.10.0.0/32")]));
     attempt(&mut allocator, &asks("b", &web, "mars", &[V4]), 1).unwrap();
-    assert_eq!(asked(&allocator, "mars"), (2, 0), "one in use, one waits");
+    assert_eq!(
+        requested(&allocator, "mars"),
+        (2, 0),
+        "one in use, one waits"
+    );
     assert!(allocator.forget(&web));
-    assert_eq!(asked(&allocator, "mars"), (1, 0));
+    assert_eq!(requested(&allocator, "mars"), (1, 0));
 }
 
 #[test]
@@ -190,15 +194,15 @@ fn a_family_that_is_off_is_kept_in_store_only_where_there_is_some_of_it() {
     });
     allocator.observe(announce(&[]));
     set_ready(&mut allocator, &["eni-1"]);
-    assert_eq!(asked(&allocator, "default"), (8, 0));
-    assert_eq!(asked(&allocator, "mars"), (2, 0));
+    assert_eq!(requested(&allocator, "default"), (8, 0));
+    assert_eq!(requested(&allocator, "mars"), (2, 0));
     attempt(&mut allocator, &[any("a", "mars", V6)], 0).unwrap_err();
-    assert_eq!(asked(&allocator, "mars"), (2, 3), "somebody waits");
+    assert_eq!(requested(&allocator, "mars"), (2, 3), "somebody waits");
     allocator.advance(at(300), |_| true);
-    assert_eq!(asked(&allocator, "mars"), (2, 0));
+    assert_eq!(requested(&allocator, "mars"), (2, 0));
     allocator.observe(announce(&[on("eni-1", "default", "2001:db8::/80")]));
-    assert_eq!(asked(&allocator, "default"), (8, 8), "it has a block");
+    assert_eq!(requested(&allocator, "default"), (8, 8), "it has a block");
     attempt(&mut allocator, &[any("a", "default", V6)], 300).unwrap();
-    assert_eq!(asked(&allocator, "default"), (8, 9));
+    assert_eq!(requested(&allocator, "default"), (8, 9));
     assert!(allocator.settings().waiting == Duration::from_mins(5));
 }

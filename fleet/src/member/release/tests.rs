@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::settings::RELEASE_DELAY as DELAY;
 
 /// An object whose status shows these addresses, with the spec that its agent wrote last.
 fn object(shown: &[&str], written: u32) -> Value {
@@ -23,7 +24,7 @@ fn observe(releases: &mut Releases, (before, object): (Option<&Value>, &Value), 
 
 #[test]
 fn a_write_answers_for_the_blocks_that_were_shown_before_it() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let first = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &first), &[]);
     assert_eq!(releases.never_claimed(), 1);
@@ -43,7 +44,7 @@ fn a_write_answers_for_the_blocks_that_were_shown_before_it() {
 
 #[test]
 fn a_claim_is_an_answer() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let claimed = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &claimed), &["10.0.0.5/32"]);
     assert_eq!(releases.never_claimed(), 0);
@@ -61,22 +62,25 @@ fn a_claim_is_an_answer() {
 
 #[test]
 fn the_grace_of_a_mark_begins_with_each_epoch() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let mut marked = object(&[], 1);
     marked["status"]["ipam"]["release-ips"] = json!({"10.0.0.16/28": "ready-for-release"});
     observe(&mut releases, (None, &marked), &[]);
     let begun = Time::from_millis(50_000);
     releases.begin_epoch(begun);
-    assert_eq!(releases.next(begun), Some(begun.after(GRACE_OF_OTHERS)));
+    assert_eq!(
+        releases.next(begun),
+        Some(begun.after(RETURN_TIME_OF_OTHERS))
+    );
 }
 
 #[test]
 fn an_agent_of_another_generation_begins_anew() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let mut older = object(&["10.0.0.5"], 1);
     older["spec"]["ipam"]["pools"] = Value::Null;
     observe(&mut releases, (None, &older), &[]);
-    assert_eq!(releases.never_claimed(), 0, "it is asked for each address");
+    assert_eq!(releases.never_claimed(), 0, "its handshake is per address");
     let newer = object(&["10.0.0.5"], 1);
     observe(&mut releases, (Some(&older), &newer), &[]);
     assert_eq!(releases.never_claimed(), 1);
@@ -84,7 +88,7 @@ fn an_agent_of_another_generation_begins_anew() {
 
 #[test]
 fn an_epoch_begins_without_answers() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let object = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &object), &["10.0.0.5/32"]);
     releases.begin_epoch(Time::from_millis(0));
@@ -94,7 +98,7 @@ fn an_epoch_begins_without_answers() {
 
 #[test]
 fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(DELAY);
     let mut ready = object(&[], 1);
     ready["spec"]["ipam"]["pools"] = Value::Null;
     ready["status"]["ipam"]["release-ips"] = json!({"10.0.0.5": "ready-for-release"});
@@ -105,5 +109,19 @@ fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
     words.note_ready((&attached, is_gone), Time::from_millis(0));
     let begun = Time::from_millis(50_000);
     releases.begin_epoch(begun);
-    assert_eq!(releases.next(begun), Some(begun.after(GRACE_OF_OTHERS)));
+    assert_eq!(
+        releases.next(begun),
+        Some(begun.after(RETURN_TIME_OF_OTHERS))
+    );
+}
+
+#[test]
+fn void_marks_stay_void_until_the_status_has_none() {
+    let mut releases = Releases::new(DELAY);
+    let mut marked = object(&[], 1);
+    marked["status"]["ipam"]["release-ips"] = json!({"10.0.0.16/28": "ready-for-release"});
+    observe(&mut releases, (None, &marked), &[]);
+    releases.void_marks();
+    observe(&mut releases, (Some(&marked), &marked), &[]);
+    assert!(!releases.withholds(&"10.0.0.16/28".parse().unwrap()));
 }

@@ -40,7 +40,12 @@ impl Bed {
     /// ENIs that the cluster made: all are attached, and go with their instance.
     pub(crate) fn assert_no_leaks(&self, what: &str) {
         for eni in self.cloud.interfaces() {
-            if eni.tags.get(cloud::tags::CLUSTER).map(String::as_str) != Some(CLUSTER) {
+            if eni
+                .tags
+                .get(cloud::object::tags::CLUSTER)
+                .map(String::as_str)
+                != Some(CLUSTER)
+            {
                 continue;
             }
             let attachment = eni.attachment.as_ref();

@@ -8,8 +8,8 @@ mod wire;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cloud::call::query::Items;
 use cloud::node::Outcome;
-use cloud::query::Items;
 use cloud::{Action, Failure};
 use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
 use fleet::{Event, Fleet, Input, Moment, PlainView, Settings, Standing, Task, Work, Written};
@@ -237,18 +237,18 @@ impl Bed {
         &mut self,
         limit: Duration,
         what: &str,
-        holds: impl Fn(&Self) -> bool,
+        mut holds: impl FnMut(&Self) -> bool,
     ) -> Duration {
         let begun = self.now;
         let end = self.now.after(limit);
-        if self.run_until(end, &holds) {
+        if self.run_until(end, &mut holds) {
             return self.now.since(begun);
         }
         let views: Vec<&Value> = self.api.objects.values().take(2).collect();
         panic!("{what}: not within {limit:?}: {views:#?}");
     }
 
-    fn run_until(&mut self, end: Time, holds: impl Fn(&Self) -> bool) -> bool {
+    fn run_until(&mut self, end: Time, mut holds: impl FnMut(&Self) -> bool) -> bool {
         loop {
             self.happen();
             if holds(self) {
@@ -339,8 +339,8 @@ impl Bed {
                         Ok(page)
                     }
                     Some(Ok(other)) => panic!("{other:?}"),
-                    Some(Err(error)) => Err(wire::failure(Action::Describe, &error)),
-                    None => Err(lost(Action::Describe)),
+                    Some(Err(error)) => Err(wire::failure(query.what.action(), &error)),
+                    None => Err(lost(query.what.action())),
                 };
                 self.answer(wait, Input::Page { id, page });
             }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use cloud::call::query::{Items, Page, Query, What};
+use cloud::elastic::{Association, Elastic};
 use cloud::groups::Group;
 use cloud::inventory::Scope;
 use cloud::node::{Blocks, Outcome, Step};
-use cloud::query::{Items, Page, Query, What};
-use cloud::subnet::{RouteTable, Subnet};
+use cloud::object::subnet::{RouteTable, Subnet};
 use cloud::{
     Action, AttachState, Attachment, Eni, Failure, GroupId, Instance, InstanceState, InterfaceKind,
     Kind, SubnetId, TypeInfo, Vpc,
 };
 use ec2_fake::{
-    Answer, Ask, Assign, Attach, Call, Change, Create, Describe, Family, Filter, Item, Modify,
+    Answer, Ask, Assign, Associate, Attach, Call, Change, Create, Describe, Family, Filter, Item,
+    Modify,
 };
 use ipnet::IpNet;
 
@@ -89,6 +91,15 @@ pub(crate) fn call(step: &Step) -> Call {
         }
         Step::Detach { attachment, .. } => Call::Detach(attachment.to_string()),
         Step::Delete { eni } => Call::Delete(eni.to_string()),
+        Step::Associate {
+            eni, allocation, ..
+        } => Call::Associate(Associate {
+            allocation: allocation.to_string(),
+            instance: None,
+            eni: Some(eni.to_string()),
+            private: None,
+            reassociate: false,
+        }),
     }
 }
 
@@ -120,7 +131,10 @@ pub(crate) fn eni(it: &ec2_fake::Eni) -> Eni {
         kind: InterfaceKind::parse(&it.kind),
         description: it.description.clone(),
         own: it.primary,
-        public: None,
+        public: it
+            .primary
+            .and_then(|own| it.public.get(&own))
+            .map(|it| it.ip),
         blocks: it.blocks.clone(),
         groups: it
             .groups
@@ -156,7 +170,7 @@ pub(crate) fn describe(query: &Query, cluster: &str) -> Call {
     let (what, filters, max) = match &query.what {
         What::Enis(Scope::All) => (ec2_fake::What::Interfaces, vec![], 500),
         What::Enis(Scope::Loose) => {
-            let tag = filter(&format!("tag:{}", cloud::tags::CLUSTER), [cluster]);
+            let tag = filter(&format!("tag:{}", cloud::object::tags::CLUSTER), [cluster]);
             let filters = vec![filter("status", ["available"]), tag];
             (ec2_fake::What::Interfaces, filters, 500)
         }
@@ -180,12 +194,13 @@ pub(crate) fn describe(query: &Query, cluster: &str) -> Call {
             let filters = vec![filter("instance-type", names)];
             (ec2_fake::What::InstanceTypes, filters, 100)
         }
+        What::Addresses => (ec2_fake::What::Addresses, vec![], 0),
     };
     Call::Describe(Describe {
         what,
         ids: Vec::new(),
         filters: filters.into_iter().chain(vpcs).collect(),
-        max: Some(max),
+        max: Some(max).filter(|it| *it > 0),
         next: query.page.clone(),
     })
 }
@@ -246,7 +261,16 @@ fn one(item: Item) -> Items {
             hypervisor: it.hypervisor.unwrap_or_default().to_owned(),
             bare_metal: it.hypervisor.is_none(),
         }]),
-        Item::Address(..) | Item::Tag { .. } => panic!("nobody reads {item:?}"),
+        Item::Address(it, _) => Items::Addresses(vec![Elastic {
+            id: it.id.as_str().into(),
+            address: it.ip,
+            association: it.association.map(|(_, eni, private)| Association {
+                eni: Some(eni.as_str().into()),
+                private: Some(private),
+            }),
+            tags: it.tags,
+        }]),
+        Item::Tag { .. } => panic!("nobody reads {item:?}"),
     }
 }
 

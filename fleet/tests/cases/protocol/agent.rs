@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipam::node::{Eni, NodePools, PodsOnEnis, Pools, Subnet};
+use ipam::node::{Eni, PodsOnEnis, Pools, Subnet};
 use ipam::{
     Allocator, Family, Formula, Kind as _, Life, Manager, Owner, Request, Settings, State, Time,
     Want,
 };
 use ipnet::IpNet;
-use kubernetes::marks;
-use kubernetes::node_pools::{self, Outlook};
+use kubernetes::node::marks;
+use kubernetes::node::node_pools::{self, NodeDemand, NodePools};
 use kubernetes::operation::node::NodeDocument;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) type Pods = PodsOnEnis<fn(&str) -> Option<bool>>;
 
@@ -24,8 +24,10 @@ pub(super) struct Agent {
     pub(super) seen: Option<Value>,
     /// It is what the allocator goes by.
     is_in_force: bool,
-    /// The state on disk since the last outlook.
+    /// The state on disk since the last publication.
     state: State,
+    /// The claims of the last object that was in force, on disk.
+    claims: Option<NodePools>,
     /// The outcome of the last write is known.
     pub(super) is_known: bool,
     /// It hears nothing of the API server until then.
@@ -68,6 +70,7 @@ impl Agent {
             seen: None,
             is_in_force: true,
             state: State::default(),
+            claims: None,
             is_known: true,
             cut_until: Time::default(),
             pods: BTreeSet::new(),
@@ -116,11 +119,17 @@ impl Agent {
         if !self.is_in_force {
             return;
         }
+        self.claims = node_pools::claims_on_enis(object);
         let ready = document.enis.iter().map(|eni| eni.id.clone()).collect();
         self.manager.observe(document);
         let allocator = self.manager.allocator_mut();
         allocator.set_ready(ready);
         allocator.confirm(now);
+    }
+
+    /// The pools of an object that the agent creates.
+    pub(super) fn pools_of_new_object(&self) -> Value {
+        json!({"spec": {"ipam": {"pools": self.claims}}})
     }
 
     pub(super) fn add_pod(&mut self, now: Time) {
@@ -157,7 +166,7 @@ impl Agent {
         let allocator = self.manager.allocator();
         let leases = allocator.leases().map(|lease| lease.address);
         let cooling = allocator.cooling().map(|cooling| cooling.address);
-        let outlook = Outlook {
+        let desired = NodeDemand {
             wanted,
             held: leases.chain(cooling).collect(),
             on_enis: ["default".to_owned()].into(),
@@ -166,11 +175,11 @@ impl Agent {
         };
         let there = node_pools::pools_of(&object)?;
         let next = if self.is_in_force {
-            outlook.next(&there)
+            desired.next(&there)
         } else {
-            outlook.next_requested(&there)
+            desired.next_requested(&there)
         };
-        outlook.patch(&object, &there, next.as_ref())
+        desired.patch(&object, &there, next.as_ref())
     }
 
     /// The addresses that pods have.
@@ -196,7 +205,7 @@ impl Agent {
 }
 
 /// The part of an object that is about addresses.
-fn pools(object: &Value) -> NodePools {
+fn pools(object: &Value) -> ipam::node::NodePools {
     let enis = object["status"]["eni"]["enis"].as_object();
     let enis = enis.into_iter().flatten().map(|(id, eni)| {
         let list = |key: &str| eni[key].as_array().cloned().unwrap_or_default();
@@ -236,11 +245,11 @@ fn pools(object: &Value) -> NodePools {
             edges: ipam::EdgeRules::ALL,
             cidrs: cidrs.into_iter().collect::<Vec<IpNet>>(),
         });
-    NodePools {
+    ipam::node::NodePools {
         enis: enis.collect(),
         allocated: allocated.collect(),
         is_versioned: marks::has_operator(object),
         pre_allocate: Some(4),
-        ..NodePools::default()
+        ..ipam::node::NodePools::default()
     }
 }

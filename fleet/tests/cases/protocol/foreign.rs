@@ -16,8 +16,7 @@ use super::play::Random;
 
 /// Its cache is read again within so many seconds.
 const CACHE: u64 = 60;
-/// Time after which a block is released that no cached object claims. This applies only once the
-/// node's agent has claimed some: a recreated object does not show which blocks pods use.
+/// Time after which a block is released that no cached object claims.
 const DELAY: Duration = Duration::from_mins(3);
 
 /// A block of an object, by the object's uid.
@@ -151,9 +150,6 @@ fn unclaimed(object: &Value) -> BTreeSet<IpNet> {
     let lists = allocated.into_iter().flatten();
     let texts = lists.flat_map(|entry| texts(&entry["cidrs"]));
     let claimed: BTreeSet<IpNet> = texts.map(|text| text.parse().unwrap()).collect();
-    if claimed.is_empty() {
-        return claimed;
-    }
     shown(object).difference(&claimed).copied().collect()
 }
 
@@ -196,20 +192,29 @@ fn publish(bed: &mut Bed, name: &str) {
     };
     let mut enis = Map::new();
     let known = object["status"]["eni"]["enis"].as_object();
-    for (id, entry) in known.into_iter().flatten() {
-        let Some(eni) = bed.cloud.interface(id) else {
-            enis.insert(id.clone(), Value::Null);
+    let known = known.into_iter().flatten().map(|(id, _)| id.clone());
+    for id in known.filter(|id| bed.cloud.interface(id).is_none()) {
+        enis.insert(id, Value::Null);
+    }
+    let instance = format!("i-{name}");
+    for eni in bed.cloud.interfaces() {
+        let attachment = eni.attachment.as_ref();
+        let Some(attachment) = attachment.filter(|it| it.instance == instance) else {
             continue;
         };
+        let entry = &object["status"]["eni"]["enis"][&eni.id];
         let of_v4 = eni.blocks.iter().filter(|block| block.addr().is_ipv4());
         let addresses = of_v4.clone().flat_map(|block| block.subnets(32).unwrap());
         let addresses: BTreeSet<IpAddr> = addresses.map(|it| it.addr()).collect();
         let prefixes: Vec<&IpNet> = of_v4.filter(|block| size(block) > 1).collect();
-        let mut change = entry.clone();
+        let mut change = match entry {
+            Value::Null => json!({"id": eni.id, "ip": eni.primary, "number": attachment.index}),
+            entry => entry.clone(),
+        };
         change["addresses"] = json!(addresses);
         change["prefixes"] = json!(prefixes);
         if change != *entry {
-            enis.insert(id.clone(), change);
+            enis.insert(eni.id.clone(), change);
         }
     }
     let release = &object["status"]["ipam"]["release-ips"];

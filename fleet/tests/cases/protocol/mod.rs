@@ -7,6 +7,9 @@ mod play;
 
 use std::thread;
 
+use serde_json::json;
+
+use self::agent::Agent;
 pub(crate) use self::play::Random;
 use self::play::{Counts, Play};
 
@@ -51,4 +54,20 @@ fn no_address_is_both_given_and_unassigned() {
     assert!(total.takeovers > 5 && total.made_again > 5, "{total:?}");
     assert!(total.late_writes > 20 && total.late_calls > 2, "{total:?}");
     assert!(total.foreign > 20, "{total:?}");
+}
+
+/// The claims of an object protect its blocks while its agent does not reach the API server. Pods
+/// keep their addresses in that time. If another program creates the object without the claims, no
+/// agent can write them.
+#[test]
+fn beside_another_operator_only_the_agent_may_create_the_object_again() {
+    for seed in 0..4 {
+        let by_agent = Play::new(seed).replace(Agent::pools_of_new_object);
+        assert!(!by_agent, "play {seed}");
+        let by_others = Play::new(seed).replace(|_| json!({}));
+        assert!(
+            by_others,
+            "play {seed}: the bound in docs/guide/kubernetes.md is gone"
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! One play: two agents, the operators, the API server and EC2.
 
+use std::net::IpAddr;
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use serde_json::{Value, json};
 use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
 use super::agent::Agent;
 use super::foreign::Foreign;
+
+/// The longest time for which an agent does not reach the API server.
+const OUTAGE: Duration = Duration::from_mins(10);
 
 /// Events of a play.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +67,7 @@ pub(super) struct Play {
     bed: Bed,
     agents: Vec<Agent>,
     random: Random,
-    /// Agents' writes that are on their way.
+    /// Agents' writes in flight.
     late: Vec<(Time, String, Value)>,
     /// The operator hears nothing of the API server until then.
     no_leader_until: Time,
@@ -169,13 +173,38 @@ impl Play {
             return;
         }
         let name = self.agents[number].name.clone();
-        match self.bed.api.objects.get(&name).cloned() {
-            Some(object) => {
-                self.agents[number].observe(&object, self.bed.now);
-                self.agents[number].is_known = true;
-            }
-            None => self.bed.add_object(&name, "m5.large", "subnet-a"),
+        if let Some(object) = self.bed.api.objects.get(&name).cloned() {
+            self.agents[number].observe(&object, self.bed.now);
+            self.agents[number].is_known = true;
+        } else {
+            self.bed.add_object(&name, "m5.large", "subnet-a");
+            let pools = self.agents[number].pools_of_new_object();
+            self.bed.change(&name, &pools);
         }
+    }
+
+    /// Replaces the object of an agent by one with these changes, while an operator of another
+    /// project is at work and the agent does not reach the API server. Returns true if a pod's
+    /// address is lost.
+    pub(super) fn replace(&mut self, changes: impl FnOnce(&Agent) -> Value) -> bool {
+        for _ in 0..20 {
+            self.see(0);
+            self.write(0);
+            self.pods(0, true);
+            self.pass();
+        }
+        assert!(!self.agents[0].held().is_empty());
+        self.bed.kill();
+        let name = self.agents[0].name.clone();
+        self.bed.api.delete(&name, self.bed.now);
+        self.bed.add_object(&name, "m5.large", "subnet-a");
+        self.bed.change(&name, &changes(&self.agents[0]));
+        let mut foreign = Foreign::new(self.bed.now, self.bed.now.after(OUTAGE));
+        while self.bed.now < foreign.until {
+            self.bed.run(Duration::from_secs(1));
+            foreign.work(&mut self.bed, &mut self.random);
+        }
+        self.lost().is_some()
     }
 
     fn write(&mut self, number: usize) {
@@ -305,23 +334,25 @@ impl Play {
     /// Checks that each pod's address is on an ENI of its instance, and that each block of a node
     /// is in one state.
     fn check(&self) {
-        for agent in &self.agents {
+        if let Some((name, address)) = self.lost() {
+            let (seed, now) = (self.seed, self.bed.now);
+            panic!("play {seed}, {name}: {address} is given and unassigned at {now:?}");
+        }
+        self.agents.iter().for_each(Agent::check);
+    }
+
+    /// An address that a pod has and that is on no ENI of its instance, with the agent's name.
+    fn lost(&self) -> Option<(&str, IpAddr)> {
+        self.agents.iter().find_map(|agent| {
             let instance = format!("i-{}", agent.name);
             let enis = self.bed.cloud.interfaces().filter(|eni| {
                 let attachment = eni.attachment.as_ref();
                 attachment.is_some_and(|it| it.instance == instance)
             });
             let nets: Vec<_> = enis.flat_map(|eni| eni.nets()).collect();
-            for address in agent.held() {
-                assert!(
-                    nets.iter().any(|net| net.contains(&address)),
-                    "play {}, {}: {address} is given and unassigned at {:?}",
-                    self.seed,
-                    agent.name,
-                    self.bed.now
-                );
-            }
-            agent.check();
-        }
+            let mut held = agent.held().into_iter();
+            let lost = held.find(|address| !nets.iter().any(|net| net.contains(address)));
+            lost.map(|address| (agent.name.as_str(), address))
+        })
     }
 }

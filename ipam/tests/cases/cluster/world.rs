@@ -45,7 +45,7 @@ pub(super) struct Object {
     pub(super) allocated: Blocks,
 }
 
-/// A grant on its way to the API server.
+/// A grant in flight to the API server.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) node: usize,

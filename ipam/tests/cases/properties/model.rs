@@ -301,10 +301,10 @@ impl Run {
     }
 
     /// Moves the matching leases to the cooling ones, and checks that they are the reported ones.
-    fn cool(&mut self, told: &BTreeSet<IpAddr>, fits: impl Fn(&Held) -> bool) {
+    fn cool(&mut self, reported: &BTreeSet<IpAddr>, fits: impl Fn(&Held) -> bool) {
         let fitting = self.held.iter().filter(|(_, held)| fits(held));
         let fitting: BTreeSet<IpAddr> = fitting.map(|(address, _)| *address).collect();
-        assert_eq!(*told, fitting);
+        assert_eq!(*reported, fitting);
         for address in fitting {
             self.held.remove(&address);
             self.fresh.remove(&address);
@@ -321,7 +321,7 @@ impl Run {
         let advanced = self.allocator.advance(self.time(), is_quiet);
         if advanced == Advanced::default() {
             let after = (self.allocator.demand(), self.allocator.blocks());
-            assert_eq!(after, before, "nobody is told");
+            assert_eq!(after, before, "nothing is reported");
         }
         let due = |until: u64| until <= now;
         let loud = self
@@ -372,15 +372,15 @@ impl Run {
             .filter(|n| living & (1 << n) != 0)
             .map(|n| owner(&name(n)))
             .collect();
-        let asked = self.now.saturating_sub(ago);
+        let listed = self.now.saturating_sub(ago);
         let now = self.time();
-        let collected = self.allocator.release_others(&living, at(asked), now);
+        let collected = self.allocator.release_others(&living, at(listed), now);
         let collected: BTreeSet<IpAddr> = collected.iter().map(|l| l.address).collect();
         if !collected.is_empty() {
             self.reached.insert("collected");
         }
         self.cool(&collected, |held| {
-            !living.contains(&held.owner) && held.since < asked
+            !living.contains(&held.owner) && held.since < listed
         });
     }
 

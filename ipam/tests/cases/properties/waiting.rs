@@ -217,9 +217,9 @@ impl Run {
         let demand = self.allocator.demand();
         for ((pool, family), waiting) in expected {
             let in_use = self.allocator.counts(&pool, family).in_use();
-            let asked = demand.get(&pool).and_then(|of| of.get(&family)).copied();
+            let requested = demand.get(&pool).and_then(|of| of.get(&family)).copied();
             assert!(
-                asked >= Some(in_use + waiting),
+                requested >= Some(in_use + waiting),
                 "{pool} {family}: {demand:?}"
             );
         }

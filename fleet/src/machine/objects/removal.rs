@@ -7,8 +7,8 @@ use std::time::Duration;
 use cloud::{Instance, InstanceId};
 use ipam::Time;
 
-use super::{Fleet, Pending};
 use crate::input::Moment;
+use crate::machine::{Fleet, Pending};
 use crate::reads::GATHERED;
 use crate::work::Task;
 
@@ -35,11 +35,11 @@ struct State {
 
 impl Removals {
     /// Begins an epoch: states of instances are read again.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::machine) fn begin(&mut self) {
         self.states.clear();
     }
 
-    pub(super) fn set_hosts(&mut self, hosts: BTreeSet<String>, now: Time) {
+    pub(in crate::machine) fn set_hosts(&mut self, hosts: BTreeSet<String>, now: Time) {
         match self.hosts.take() {
             None => self.listed = now,
             Some(before) => {
@@ -52,7 +52,7 @@ impl Removals {
         self.hosts = Some(hosts);
     }
 
-    pub(super) fn set_host(&mut self, name: String, is_there: bool, now: Time) {
+    pub(in crate::machine) fn set_host(&mut self, name: String, is_there: bool, now: Time) {
         let Some(hosts) = &mut self.hosts else {
             return;
         };
@@ -74,13 +74,13 @@ impl Removals {
     }
 
     /// Handles a read of instances.
-    pub(super) fn take_states(
+    pub(in crate::machine) fn take_states(
         &mut self,
-        asked: &BTreeSet<InstanceId>,
+        requested: &BTreeSet<InstanceId>,
         instances: &[Instance],
         begun: Time,
     ) {
-        for id in asked {
+        for id in requested {
             let state = instances.iter().find(|it| it.id == *id);
             let state = State {
                 read: begun,
@@ -91,7 +91,7 @@ impl Removals {
     }
 
     /// True if EC2 had the instance in the last read of it, false if not.
-    pub(super) fn state_of(&self, instance: &InstanceId) -> Option<bool> {
+    pub(in crate::machine) fn state_of(&self, instance: &InstanceId) -> Option<bool> {
         self.states.get(instance).map(|it| it.is_there)
     }
 }
@@ -104,7 +104,7 @@ enum Removal {
 
 impl Fleet {
     /// Deletes objects of nodes that are gone.
-    pub(super) fn remove_objects(&mut self, at: Moment) {
+    pub(in crate::machine) fn remove_objects(&mut self, at: Moment) {
         let Some(absence) = self.settings.removal.filter(|_| self.may_change(at.now)) else {
             return;
         };

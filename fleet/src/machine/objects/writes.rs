@@ -1,20 +1,20 @@
 //! Writes of objects: the status before the spec, one at a time.
 
 use ipam::Time;
-use kubernetes::marks;
+use kubernetes::node::marks;
 use kubernetes::operation::patch;
 use serde_json::Value;
 
-use super::plan::soonest;
-use super::{Fleet, Pending};
 use crate::input::{Moment, Standing, Written};
+use crate::machine::plan::soonest;
+use crate::machine::{Fleet, Pending};
 use crate::member::Publication;
 use crate::reads::GATHERED;
 use crate::work::{About, Event, Part, Task, WorkId};
 
 impl Fleet {
     /// Writes the changes that a node's object lacks. Returns the time of the node's next check.
-    pub(super) fn write(
+    pub(in crate::machine) fn write(
         &mut self,
         name: &str,
         publication: Option<&Publication>,
@@ -51,7 +51,8 @@ impl Fleet {
         let status = match publication {
             Some(publication) => {
                 let marks = member.releases.marks(marks::has_agent(object));
-                patch::status(object, &publication.enis, &marks, text)
+                let shown = (&publication.enis, publication.static_ip);
+                patch::status(object, shown, &marks, text)
             }
             None => patch::report(object, text),
         };
@@ -73,7 +74,13 @@ impl Fleet {
     }
 
     /// Sends the patch of an object, which has no other write in flight.
-    pub(super) fn send_patch(&mut self, name: &str, part: Part, body: Value, now: Time) {
+    pub(in crate::machine) fn send_patch(
+        &mut self,
+        name: &str,
+        part: Part,
+        body: Value,
+        now: Time,
+    ) {
         let pending = Pending::Patch {
             name: name.to_owned(),
             part,
@@ -91,7 +98,7 @@ impl Fleet {
     }
 
     /// Handles the answer to a patch. It does not bring back an object that was deleted in between.
-    pub(super) fn patched(
+    pub(in crate::machine) fn patched(
         &mut self,
         name: &str,
         (id, part, body): (WorkId, Part, &Value),
@@ -121,7 +128,13 @@ impl Fleet {
     }
 
     /// Handles the answer to a deletion. The watch shows that the object is gone.
-    pub(super) fn deleted(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
+    pub(in crate::machine) fn deleted(
+        &mut self,
+        name: &str,
+        id: WorkId,
+        written: Written,
+        at: Moment,
+    ) {
         let _object = self.end_write(name, id, written, at);
     }
 

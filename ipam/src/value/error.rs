@@ -76,12 +76,12 @@ pub enum AllocateError {
         address: IpAddr,
     },
     /// The address is another pool's.
-    #[error("address {address} is not of pool {asked} but of {actual}")]
+    #[error("address {address} is not of pool {requested} but of {actual}")]
     OtherPool {
         /// The address.
         address: IpAddr,
         /// The requested pool.
-        asked: String,
+        requested: String,
         /// The pool that it is of.
         actual: String,
     },
