@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::Selector;
-use crate::pool_selection::Metadata;
+use crate::pool::pool_selection::Metadata;
 
 /// Facts about a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    fn told(service: &Value) -> Vec<String> {
+    fn texts(service: &Value) -> Vec<String> {
         addresses(service).iter().map(ToString::to_string).collect()
     }
 
@@ -72,13 +72,13 @@ mod tests {
             ]}}
         });
         let all = ["198.51.100.7", "203.0.113.1", "203.0.113.2", "2001:db8::7"];
-        assert_eq!(told(&service), all);
+        assert_eq!(texts(&service), all);
         service["spec"]["clusterIP"] = json!("None");
-        assert!(told(&service).is_empty());
+        assert!(texts(&service).is_empty());
         service["spec"]["clusterIP"] = json!("10.96.0.9");
         service["spec"]["type"] = json!("ExternalName");
-        assert!(told(&service).is_empty());
-        assert!(told(&json!({"spec": null, "status": []})).is_empty());
+        assert!(texts(&service).is_empty());
+        assert!(texts(&json!({"spec": null, "status": []})).is_empty());
     }
 
     #[test]

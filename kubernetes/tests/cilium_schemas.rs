@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use ipam::EdgeRules;
 use ipnet::IpNet;
@@ -135,7 +136,7 @@ fn eni(ipv6_prefixes: &[&str]) -> EniStatus {
     }
 }
 
-/// Everything that the operator can write into a `CiliumNode`, in each way to write `pools.allocated`.
+/// Everything that the operator can write into a `CiliumNode`, with each form of `pools.allocated`.
 fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
     let block = |text: &&str| (text.parse().unwrap(), "eni-1".to_owned());
     let blocks: Blocks = blocks.iter().map(block).collect();
@@ -161,8 +162,10 @@ fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
     };
     let compats = [Compat::UntilAgent, Compat::Always, Compat::Never];
     let document = |compat| {
+        let static_ip = patch::StaticIp::Assigned(Ipv4Addr::new(198, 51, 100, 1));
         let mut object = json!({"metadata": {"name": "node-a"}, "spec": {}, "status": {}});
-        let written = patch::status(&object, &enis, &marks, &report.to_string()).unwrap();
+        let written =
+            patch::status(&object, (&enis, static_ip), &marks, &report.to_string()).unwrap();
         apply(&mut object, &written);
         let written = patch::spec(&object, &blocks, compat, Some(8)).unwrap();
         apply(&mut object, &written);

@@ -259,7 +259,7 @@ impl fmt::Display for UnansweredStatus {
         } = self;
         write!(
             f,
-            "pool {pool}, {family}: {wanted} addresses are asked for and {given} are given, without \
+            "pool {pool}, {family}: {wanted} addresses are requested and {given} are given, without \
              a change for {seconds} s: see the operator's log, what the instance type can have of \
              ENIs and addresses (and max-allocate), and whether subnets have free addresses"
         )

@@ -170,7 +170,7 @@ pub struct EndpointCheck {
     deny_unknown_fields,
     expecting = "an object with network and valid"
 )]
-pub struct Collect {
+pub struct GcRequest {
     /// Name of the CNI network; endpoints and addresses of other networks are left alone.
     pub network: String,
     /// The owners that are alive.
@@ -180,11 +180,11 @@ pub struct Collect {
 /// Result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Collected {
+pub struct GcResult {
     /// Owners whose endpoints and addresses were removed.
     pub removed: Vec<Owner>,
     /// Owners that were kept though the runtime does not know them.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<GcKept>,
     /// Owners of the agent's own addresses, which no runtime knows.
     ///
     /// An IPAM plugin has to leave these addresses alone.
@@ -195,7 +195,7 @@ pub struct Collected {
 /// An owner that a garbage collection has kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Kept {
+pub struct GcKept {
     /// The owner.
     pub owner: Owner,
     /// Reason.

@@ -63,7 +63,7 @@ pub struct Status {
     /// Relation of the node to its cluster, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
-    /// Sysctls that concern us.
+    /// Sysctls that affect Towpath.
     pub sysctls: Vec<SysctlStatus>,
     /// Repairs since the agent started.
     pub repairs: Repairs,
@@ -97,7 +97,7 @@ pub struct DocumentStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DatapathStatus {
-    /// The way that pod traffic takes (`datapath.path`).
+    /// The path that pod traffic takes (`datapath.path`).
     #[serde(default)]
     pub path: PathMode,
     /// Features that the kernel has, by name.
@@ -178,7 +178,7 @@ pub enum PathMode {
     /// Bypasses the host's stack wherever possible.
     #[default]
     Direct,
-    /// Through the host's stack, both ways, so that netfilter sees all of it.
+    /// Through the host's stack in both directions, so that netfilter sees all of it.
     Stack,
 }
 

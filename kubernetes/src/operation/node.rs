@@ -1,7 +1,7 @@
 //! A `CiliumNode` as the operator reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -38,8 +38,8 @@ pub struct NodeDocument {
     pub rules: Rules,
     /// The bounds of the node's addresses.
     pub bounds: Bounds,
-    /// `spec.ipam.static-ip-tags`.
-    pub static_ip_tags: BTreeMap<String, String>,
+    /// The node's static IP.
+    pub static_ip: StaticIpRule,
     /// The addresses that the node's agent wants.
     pub demand: Demand,
     /// `spec.ipam.pools.allocated`, by pool.
@@ -118,6 +118,15 @@ pub struct Bounds {
     pub above: u32,
 }
 
+/// The public address that a node asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticIpRule {
+    /// `spec.ipam.static-ip-tags`, the tags that it has to have; without any, the node asks for none.
+    pub tags: BTreeMap<String, String>,
+    /// `status.ipam.assigned-static-ip`.
+    pub assigned: Option<Ipv4Addr>,
+}
+
 /// The addresses that a node's agent wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
@@ -168,7 +177,7 @@ impl NodeDocument {
             place,
             rules,
             bounds: bounds(&mut fields),
-            static_ip_tags: fields.map(&["spec", "ipam", "static-ip-tags"]),
+            static_ip: static_ip(&mut fields),
             demand: demand(&mut fields),
             allocated: allocated(&mut fields),
             pod_cidrs: pod_cidrs(&mut fields),
@@ -183,6 +192,19 @@ impl NodeDocument {
     #[must_use]
     pub fn claimed(&self) -> BTreeSet<IpNet> {
         self.allocated.values().flatten().copied().collect()
+    }
+}
+
+fn static_ip(fields: &mut Fields<'_>) -> StaticIpRule {
+    let address = |value: &Value| match value.as_str()? {
+        "" => Some(None),
+        text => text.parse().ok().map(Some),
+    };
+    let path = ["status", "ipam", "assigned-static-ip"];
+    let assigned = fields.read(&path, "an IPv4 address", address);
+    StaticIpRule {
+        tags: fields.map(&["spec", "ipam", "static-ip-tags"]),
+        assigned: assigned.flatten(),
     }
 }
 

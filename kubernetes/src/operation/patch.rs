@@ -5,7 +5,7 @@
 //! address's ENI.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
@@ -13,13 +13,16 @@ use serde_json::{Map, Value, json};
 use super::allocated::{self, Blocks, Compat};
 use super::node::NodeDocument;
 use super::status::{EniStatus, KEYS, PUBLIC_IP};
-use crate::handshake::Release;
-use crate::marks;
+use crate::node::handshake::Release;
+use crate::node::marks;
+
+/// The field of the static IP in `status.ipam`.
+const ASSIGNED: &str = "assigned-static-ip";
 
 /// The blocks that go back, as the status is to show them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The blocks on their way back.
+    /// The blocks in release.
     pub blocks: BTreeSet<IpNet>,
     /// The operator shows that it takes blocks back by the object's version alone.
     pub has_operator: bool,
@@ -27,12 +30,24 @@ pub struct Marks {
     pub words: BTreeMap<IpAddr, Option<Release>>,
 }
 
-/// The patch of the subresource `status` that shows these ENIs, these marks and this report; an empty
-/// report is none.
+/// The node's static IP, as `status.ipam.assigned-static-ip` is to show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StaticIp {
+    /// It is not known, or the node asks for none: the field stays.
+    #[default]
+    Kept,
+    /// The node has this one.
+    Assigned(Ipv4Addr),
+    /// The node has none.
+    Missing,
+}
+
+/// The patch of the subresource `status` that shows these ENIs, this static IP, these marks and this
+/// report; an empty report is none.
 #[must_use]
 pub fn status(
     object: &Value,
-    enis: &BTreeMap<String, EniStatus>,
+    (enis, static_ip): (&BTreeMap<String, EniStatus>, StaticIp),
     marks: &Marks,
     report: &str,
 ) -> Option<Value> {
@@ -53,6 +68,7 @@ pub fn status(
     if !marked.is_empty() {
         ipam.insert("release-ips".to_owned(), Value::Object(marked));
     }
+    ipam.extend(assigned(object, static_ip).map(|it| (ASSIGNED.to_owned(), it)));
     let mut status = Map::new();
     if !ipam.is_empty() {
         status.insert("ipam".to_owned(), Value::Object(ipam));
@@ -99,6 +115,16 @@ fn marked(object: &Value, marks: &Marks) -> Map<String, Value> {
         change.insert(marks::OPERATOR.to_owned(), json!(value));
     }
     change
+}
+
+/// The change of `assigned-static-ip`, if there is one.
+fn assigned(object: &Value, static_ip: StaticIp) -> Option<Value> {
+    let wanted = match static_ip {
+        StaticIp::Kept => return None,
+        StaticIp::Assigned(address) => json!(address),
+        StaticIp::Missing => Value::Null,
+    };
+    difference(&object["status"]["ipam"][ASSIGNED], &wanted)
 }
 
 /// The change of `status.ipam` that shows a report.

@@ -54,7 +54,7 @@ pub enum Reason {
     MaxPodsTooHigh,
     /// EC2 has unassigned unused blocks.
     BlocksReleased,
-    /// The agent claims blocks that were on their way back to EC2.
+    /// The agent claims blocks whose release to EC2 was pending.
     BlocksClaimedAgain,
     /// A call failed.
     CallFailed,

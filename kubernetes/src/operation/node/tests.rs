@@ -231,11 +231,14 @@ fn a_bad_field_is_named_and_costs_itself() {
         json!("x".repeat(1000)),
     );
     let problems = NodeDocument::read(&object).problems;
-    let told = problems[0].to_string();
-    assert!(told.starts_with("spec.ipam.max-allocate: \"xxx"), "{told}");
+    let problem = problems[0].to_string();
     assert!(
-        told.ends_with("… is refused: expected a number from 0 to 4294967295"),
-        "{told}"
+        problem.starts_with("spec.ipam.max-allocate: \"xxx"),
+        "{problem}"
     );
-    assert!(told.len() < 200, "{told}");
+    assert!(
+        problem.ends_with("… is refused: expected a number from 0 to 4294967295"),
+        "{problem}"
+    );
+    assert!(problem.len() < 200, "{problem}");
 }

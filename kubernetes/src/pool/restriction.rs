@@ -109,10 +109,10 @@ mod tests {
     use super::*;
 
     fn read(annotations: &Value) -> (Option<Restriction>, Option<String>) {
-        let mut told = None;
+        let mut reported = None;
         let object = json!({"metadata": {"annotations": annotations}});
-        let read = restriction(&object, None, |reason| told = Some(reason));
-        (read, told)
+        let read = restriction(&object, None, |reason| reported = Some(reason));
+        (read, reported)
     }
 
     #[test]
@@ -150,12 +150,16 @@ mod tests {
             json!("a"),
         ];
         for annotations in values.into_iter().chain(others) {
-            let (read, told) = read(&annotations);
+            let (read, reported) = read(&annotations);
             assert!(
                 matches!(read, Some(Restriction::Nobody(_))),
                 "{annotations}"
             );
-            assert!(told.unwrap().contains("allowed: selectors, or namespaces="));
+            assert!(
+                reported
+                    .unwrap()
+                    .contains("allowed: selectors, or namespaces=")
+            );
         }
     }
 }

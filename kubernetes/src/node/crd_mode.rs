@@ -8,7 +8,7 @@ use ipam::Family;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::handshake::{Release, Seen};
+use crate::node::handshake::{Release, Seen};
 
 /// The single addresses of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,17 +210,17 @@ mod tests {
             owner: owner.to_owned(),
             resource: "eni-1".to_owned(),
         };
-        let mut outlook = FlatOutlook {
+        let mut desired = FlatOutlook {
             used: [(ip("10.0.0.1"), entry("a/b"))].into(),
             release: [(ip("10.0.0.9"), Release::MarkedForRelease)].into(),
         };
         let mut there = object();
         there["status"]["ipam"]["release-ips"] = json!({"10.0.0.9": "marked-for-release"});
-        assert_eq!(outlook.patch(&there), None);
-        outlook.used = [(ip("2001:db8::1"), entry("a/c"))].into();
-        outlook.release = [(ip("10.0.0.9"), Release::ReadyForRelease)].into();
+        assert_eq!(desired.patch(&there), None);
+        desired.used = [(ip("2001:db8::1"), entry("a/c"))].into();
+        desired.release = [(ip("10.0.0.9"), Release::ReadyForRelease)].into();
         assert_eq!(
-            outlook.patch(&there).unwrap(),
+            desired.patch(&there).unwrap(),
             json!({
                 "metadata": {"uid": "u", "resourceVersion": "7"},
                 "status": {"ipam": {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::parameters::Parameters;
+use crate::node::node_pools::NodePools;
+use crate::node::parameters::Parameters;
 
 /// `apiVersion` of the resource.
 pub const API_VERSION: &str = "cilium.io/v2";
@@ -31,11 +32,17 @@ pub struct Instance {
     pub availability_zone: String,
 }
 
-/// The new `CiliumNode` of a Node. The Node object owns it, so that both are deleted together.
+/// The new `CiliumNode` of a Node. The Node object owns it, so that both are deleted together. Where
+/// the node has blocks already, `claims` are on them.
 #[must_use]
-pub fn create(node: &Value, instance: Option<&Instance>, parameters: &Parameters) -> Value {
+pub fn create(
+    node: &Value,
+    instance: Option<&Instance>,
+    parameters: &Parameters,
+    claims: Option<&NodePools>,
+) -> Value {
     let metadata = &node["metadata"];
-    json!({
+    let mut made = json!({
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {
@@ -44,7 +51,11 @@ pub fn create(node: &Value, instance: Option<&Instance>, parameters: &Parameters
             "ownerReferences": [owner(metadata)],
         },
         "spec": spec(node, instance, parameters, &[]),
-    })
+    });
+    if let Some(claims) = claims {
+        made["spec"]["ipam"]["pools"] = json!(claims);
+    }
+    made
 }
 
 /// The merge patch that corrects the agent's fields in an existing object; `None` if there is no
@@ -178,7 +189,7 @@ fn replacement(wanted: &Value, there: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::{EniParameters, IpamParameters};
+    use crate::node::parameters::{EniParameters, IpamParameters};
 
     fn node() -> Value {
         json!({
@@ -216,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_new_object_has_what_the_operator_needs() {
-        let made = create(&node(), Some(&instance()), &parameters());
+        let made = create(&node(), Some(&instance()), &parameters(), None);
         assert_eq!(
             made,
             json!({
@@ -245,8 +256,17 @@ mod tests {
     }
 
     #[test]
+    fn a_new_object_claims_the_blocks_that_the_node_has() {
+        let allocated = json!([{"pool": "default", "cidrs": ["10.0.0.16/28"]}]);
+        let claims = serde_json::from_value(json!({"allocated": allocated})).unwrap();
+        let made = create(&node(), None, &parameters(), Some(&claims));
+        assert_eq!(made["spec"]["ipam"]["pools"]["allocated"], allocated);
+        assert_eq!(made["spec"]["ipam"]["pre-allocate"], 4);
+    }
+
+    #[test]
     fn what_is_right_is_left_alone_and_what_is_others_stays() {
-        let mut there = create(&node(), Some(&instance()), &parameters());
+        let mut there = create(&node(), Some(&instance()), &parameters(), None);
         there["metadata"]["uid"] = json!("n-1");
         there["metadata"]["resourceVersion"] = json!("9");
         let addresses = there["spec"]["addresses"].as_array_mut().unwrap();
@@ -282,14 +302,14 @@ mod tests {
 
     #[test]
     fn without_the_metadata_service_what_was_known_stays() {
-        let mut there = create(&node(), Some(&instance()), &parameters());
+        let mut there = create(&node(), Some(&instance()), &parameters(), None);
         there["metadata"]["uid"] = json!("n-1");
         assert_eq!(update(&there, &node(), None, &parameters()), None);
     }
 
     #[test]
     fn an_object_of_an_earlier_node_gets_its_new_owner() {
-        let mut there = create(&node(), None, &parameters());
+        let mut there = create(&node(), None, &parameters(), None);
         there["metadata"]["ownerReferences"] = json!([
             {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "u-0"},
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "c-0"}

@@ -36,7 +36,7 @@ fn what_is_written_has_upstream_names_and_leaves_out_what_is_nothing() {
         ),
         ("mars".to_owned(), [(Family::V4, 1)].into()),
     ]);
-    let outlook = Outlook {
+    let desired = NodeDemand {
         wanted: Wanted {
             requested: demand,
             allocated: vec![
@@ -44,9 +44,9 @@ fn what_is_written_has_upstream_names_and_leaves_out_what_is_nothing() {
                 kept("mars", EdgeRules::default(), &["10.20.0.0/27"]),
             ],
         },
-        ..Outlook::default()
+        ..NodeDemand::default()
     };
-    let next = outlook.next(&NodePools::default()).unwrap();
+    let next = desired.next(&NodePools::default()).unwrap();
     let object = json!({"metadata": {"name": "one", "uid": "u", "resourceVersion": "7"}});
     assert_eq!(
         patch(&object, &next),
@@ -69,7 +69,7 @@ fn what_is_written_has_upstream_names_and_leaves_out_what_is_nothing() {
     let mut object = object;
     object["spec"] = patch(&object, &next)["spec"].clone();
     assert_eq!(pools_of(&object), Some(next.clone()));
-    assert_eq!(outlook.next(&next), None);
+    assert_eq!(desired.next(&next), None);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn stale_demand_is_replaced_and_blocks_that_enis_lost_are_shown_no_more() {
             entry("blue", &["10.0.2.1/32"]),
         ],
     };
-    let outlook = Outlook {
+    let desired = NodeDemand {
         agent: None,
         wanted: Wanted {
             requested: Demand::new(),
@@ -98,7 +98,7 @@ fn stale_demand_is_replaced_and_blocks_that_enis_lost_are_shown_no_more() {
         on_enis: on_enis(),
         flat: None,
     };
-    let next = outlook.next(&there).unwrap();
+    let next = desired.next(&there).unwrap();
     assert_eq!(next.requested, []);
     let shown: Vec<_> = next.allocated.iter().flat_map(|e| &e.cidrs).collect();
     assert_eq!(shown, ["10.0.1.6/32"]);
@@ -114,14 +114,14 @@ fn a_plain_block_goes_only_when_nobody_has_an_address_of_it() {
         )],
     };
     // The allocator knows none of it: the pool's document says now that it is bound, say.
-    let outlook = Outlook {
+    let desired = NodeDemand {
         held: BTreeSet::from(["10.20.1.31".parse().unwrap()]),
         on_enis: on_enis(),
-        ..Outlook::default()
+        ..NodeDemand::default()
     };
-    let next = outlook.next(&there).unwrap();
+    let next = desired.next(&there).unwrap();
     assert_eq!(next.allocated, [entry("mars", &["10.20.1.0/27", "what"])]);
-    assert_eq!(outlook.next(&next), None);
+    assert_eq!(desired.next(&next), None);
 }
 
 #[test]
@@ -130,17 +130,17 @@ fn of_another_document_only_the_demand_is_written() {
         requested: Vec::new(),
         allocated: vec![entry("mars", &["10.20.0.0/27"])],
     };
-    let outlook = Outlook {
+    let desired = NodeDemand {
         wanted: Wanted {
             requested: Demand::from([("mars".to_owned(), [(Family::V4, 3)].into())]),
             allocated: vec![kept("mars", EdgeRules::default(), &["10.99.0.0/27"])],
         },
-        ..Outlook::default()
+        ..NodeDemand::default()
     };
-    let next = outlook.next_requested(&there).unwrap();
+    let next = desired.next_requested(&there).unwrap();
     assert_eq!(next.requested.len(), 1);
     assert_eq!(next.allocated, there.allocated);
-    assert_eq!(outlook.next_requested(&next), None);
+    assert_eq!(desired.next_requested(&next), None);
 }
 
 #[test]
@@ -199,7 +199,7 @@ proptest! {
             .into_iter()
             .map(|(block, host)| IpAddr::from([10, block, 0, host]))
             .collect();
-        let outlook = Outlook {
+        let desired = NodeDemand {
             agent: None,
             wanted: Wanted {
                 requested: Demand::new(),
@@ -209,7 +209,7 @@ proptest! {
             on_enis: on_enis(),
             flat: None,
         };
-        let next = outlook.next(&there).unwrap_or_else(|| there.clone());
+        let next = desired.next(&there).unwrap_or_else(|| there.clone());
         let shown: Vec<String> = next.allocated.iter().flat_map(|e| e.cidrs.clone()).collect();
         let distinct: BTreeSet<&String> = shown.iter().collect();
         prop_assert_eq!(distinct.len(), shown.len(), "each once");
@@ -224,7 +224,7 @@ proptest! {
         for text in list(&kept_enis).iter().chain(&list(&kept_plain)) {
             prop_assert!(shown.contains(text), "{} is kept", text);
         }
-        prop_assert_eq!(outlook.next(&next), None);
+        prop_assert_eq!(desired.next(&next), None);
     }
 }
 
@@ -232,11 +232,11 @@ proptest! {
 fn the_agents_mark_comes_and_goes_with_the_next_write() {
     let object = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
     let there = NodePools::default();
-    let plain = Outlook::default();
+    let plain = NodeDemand::default();
     assert_eq!(plain.patch(&object, &there, None), None);
-    let marked = Outlook {
+    let marked = NodeDemand {
         agent: Some("1.0.0".to_owned()),
-        ..Outlook::default()
+        ..NodeDemand::default()
     };
     let patch = marked.patch(&object, &there, None).unwrap();
     let expected = json!({

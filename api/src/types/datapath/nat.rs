@@ -34,7 +34,7 @@ pub enum FlowKind {
     Host,
     /// Opened from the outside, not translated.
     Inbound,
-    /// Through the host's stack both ways, not translated by us.
+    /// Through the host's stack in both directions, not translated by us.
     Stack,
 }
 

@@ -125,7 +125,7 @@ pub struct PoolView {
     pub cidrs: Vec<IpNet>,
 }
 
-/// An ENI as a way out of masqueraded packets.
+/// An ENI as the egress of masqueraded packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EniMasquerade {
@@ -143,7 +143,7 @@ pub struct EniMasquerade {
     pub ipv6: FamilyMasquerade,
 }
 
-/// An ENI as a way out of one family.
+/// An ENI as the egress of one family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FamilyMasquerade {

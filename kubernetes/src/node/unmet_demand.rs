@@ -7,7 +7,7 @@ use ipam::Family;
 
 /// A pool with a family, and the numbers of its requested and present addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanting {
+pub struct UnmetDemand {
     /// The pool.
     pub pool: String,
     /// The family.
@@ -22,16 +22,16 @@ pub struct Wanting {
 /// not jump.
 #[derive(Clone, Debug, Default)]
 pub struct Unanswered {
-    waiting: BTreeMap<(String, Family), (Wanting, Duration)>,
+    waiting: BTreeMap<(String, Family), (UnmetDemand, Duration)>,
 }
 
 impl Unanswered {
     /// The time that an answer may take.
-    pub const PATIENCE: Duration = Duration::from_mins(2);
+    pub const EXPIRY: Duration = Duration::from_mins(2);
 
     /// Updates the unmet demand. Addresses that a pool has got in between count as an answer, even
     /// a partial one. A higher demand does not.
-    pub fn observe(&mut self, now: Duration, all: impl IntoIterator<Item = Wanting>) {
+    pub fn observe(&mut self, now: Duration, all: impl IntoIterator<Item = UnmetDemand>) {
         let mut before = std::mem::take(&mut self.waiting);
         let short = all.into_iter().filter(|one| one.wanted > one.given);
         self.waiting = short
@@ -47,10 +47,10 @@ impl Unanswered {
     }
 
     /// The demands that were unmet for too long, and for how long.
-    pub fn overdue(&self, now: Duration) -> impl Iterator<Item = (&Wanting, Duration)> {
+    pub fn overdue(&self, now: Duration) -> impl Iterator<Item = (&UnmetDemand, Duration)> {
         let all = self.waiting.values();
         let aged = all.map(move |(one, since)| (one, now.saturating_sub(*since)));
-        aged.filter(|(_, age)| *age >= Self::PATIENCE)
+        aged.filter(|(_, age)| *age >= Self::EXPIRY)
     }
 }
 
@@ -58,8 +58,8 @@ impl Unanswered {
 mod tests {
     use super::*;
 
-    fn wanting(wanted: u64, given: u64) -> Wanting {
-        Wanting {
+    fn wanting(wanted: u64, given: u64) -> UnmetDemand {
+        UnmetDemand {
             pool: "default".to_owned(),
             family: Family::V4,
             wanted,
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn each_pool_and_family_waits_for_itself() {
         let mut of = Unanswered::default();
-        let other = |given| Wanting {
+        let other = |given| UnmetDemand {
             family: Family::V6,
             ..wanting(8, given)
         };

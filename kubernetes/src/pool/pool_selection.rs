@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Selector;
-use crate::restriction::{RESTRICT, Restriction, restriction};
+use crate::pool::restriction::{RESTRICT, Restriction, restriction};
 
 /// The annotation that names the pool of both families.
 const IP_POOL: &str = "ipam.cilium.io/ip-pool";

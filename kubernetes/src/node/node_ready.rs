@@ -71,8 +71,8 @@ mod tests {
         let node = |conditions: Value| json!({"status": {"conditions": conditions}});
         let condition = |status: &str| json!({"type": CONDITION, "status": status});
         let ready = json!({"type": "Ready", "status": "True"});
-        for told in ["True", "Unknown"] {
-            let patch = network_available(&node(json!([ready, condition(told)])), "now").unwrap();
+        for status in ["True", "Unknown"] {
+            let patch = network_available(&node(json!([ready, condition(status)])), "now").unwrap();
             let conditions = patch["status"]["conditions"].as_array().unwrap();
             assert_eq!(conditions.len(), 1);
             assert_eq!(conditions[0]["status"], "False");

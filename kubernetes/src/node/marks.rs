@@ -19,7 +19,7 @@ pub const AGENT: &str = "ipam.towpath.dev/agent";
 pub const OPERATOR: &str = "ipam.towpath.dev/operator";
 /// The value of that key. The schema allows no words but the four of Cilium.
 pub const OPERATOR_VALUE: &str = "do-not-release";
-/// The value of a block on its way back.
+/// The value of a block in release.
 pub const BLOCK_VALUE: &str = "ready-for-release";
 
 /// True if the object is one of an agent that gives addresses of claimed blocks alone.

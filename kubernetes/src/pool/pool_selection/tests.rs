@@ -215,8 +215,8 @@ fn a_restriction_narrows_selectors_and_leaves_the_default_pool_to_all() {
         let chosen = all.choose(Family::V4, &none, &none, "blue").unwrap();
         assert_eq!(chosen.why, Why::Default, "{restriction}");
     }
-    let told = restricted("nobody");
-    assert!(told.problems()[0].starts_with("pool blue: metadata.annotations."));
+    let candidates = restricted("nobody");
+    assert!(candidates.problems()[0].starts_with("pool blue: metadata.annotations."));
 }
 
 #[test]
@@ -239,13 +239,13 @@ fn an_object_that_is_none_hides_no_other_one() {
     let blue = metadata(&[("team", "blue")], &[]);
     let chosen = all.choose(Family::V4, &blue, &metadata(&[], &[]), "default");
     assert_eq!(chosen.unwrap().pool, "good");
-    let told: Vec<_> = ["a", "b", "c", "d"]
+    let expected: Vec<_> = ["a", "b", "c", "d"]
         .map(|name| format!("pool {name}"))
         .into();
-    for (problem, pool) in all.problems().iter().zip(&told) {
+    for (problem, pool) in all.problems().iter().zip(&expected) {
         assert!(problem.starts_with(pool.as_str()), "{problem}");
     }
-    assert_eq!(all.problems().len(), told.len(), "{:?}", all.problems());
+    assert_eq!(all.problems().len(), expected.len(), "{:?}", all.problems());
 }
 
 #[test]

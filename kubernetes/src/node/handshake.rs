@@ -39,7 +39,7 @@ pub struct Seen {
     pub release: BTreeMap<IpAddr, Release>,
 }
 
-/// Which addresses are kept from pods because they are on their way back.
+/// The addresses that pods do not get because their release is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handshake {
     withheld: BTreeSet<IpAddr>,
@@ -79,7 +79,7 @@ impl Handshake {
     }
 
     /// The addresses that the operator would like to have back and that those who wait for one of a
-    /// family will need, because too few others are free. What is on its way back already is none.
+    /// family will need, because too few others are free. Addresses in release do not count.
     #[must_use]
     pub fn promised(
         &self,
@@ -110,7 +110,7 @@ impl Handshake {
         self.withheld.contains(&address)
     }
 
-    /// The addresses that are on their way back.
+    /// The addresses in release.
     #[must_use]
     pub fn withheld(&self) -> &BTreeSet<IpAddr> {
         &self.withheld

@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::crd_mode::FlatOutlook;
-use crate::marks::AGENT;
+use crate::node::crd_mode::FlatOutlook;
+use crate::node::marks::AGENT;
 
 /// `spec.ipam.pools`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,20 +90,20 @@ where
 
 /// The node's demand and the blocks that it must not lose, for one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outlook {
+pub struct NodeDemand {
     /// The allocator's demand, and the blocks that it keeps.
     pub wanted: Wanted,
     /// The addresses that are in use or cool down.
     pub held: BTreeSet<IpAddr>,
     /// The pools whose blocks are those of ENIs.
     pub on_enis: BTreeSet<String>,
-    /// The agent's version, where it gives addresses of claimed blocks alone (`crate::marks`).
+    /// The agent's version, where it gives addresses of claimed blocks alone (`crate::node::marks`).
     pub agent: Option<String>,
     /// The part of single addresses, where the node has those (`ipam.mode: crd`).
     pub flat: Option<FlatOutlook>,
 }
 
-impl Outlook {
+impl NodeDemand {
     /// The new value for a document that has this one; `None` if it is the same.
     #[must_use]
     pub fn next(&self, there: &NodePools) -> Option<NodePools> {
@@ -117,8 +117,8 @@ impl Outlook {
         (next != *there).then_some(next)
     }
 
-    /// The new value where the outlook is of another document: the node's blocks are left to their
-    /// source.
+    /// The new value where the wants belong to another document. The node's blocks are left to
+    /// their source.
     #[must_use]
     pub fn next_requested(&self, there: &NodePools) -> Option<NodePools> {
         let requested = match &self.flat {
@@ -241,6 +241,38 @@ pub fn pools_of(object: &Value) -> Option<NodePools> {
         None | Some(Value::Null) => Some(NodePools::default()),
         Some(pools) => NodePools::deserialize(pools).ok(),
     }
+}
+
+/// The claims of an object that is to replace this one: those on blocks of the ENIs in its status.
+/// `None` if it has none. Pods may use these blocks, and an operator takes back blocks that no node
+/// claims. Blocks of plain pools are left out, because another node may have them by then.
+#[must_use]
+pub fn claims_on_enis(object: &Value) -> Option<NodePools> {
+    let blocks = blocks_of_enis(object);
+    let mut pools = pools_of(object)?;
+    for entry in &mut pools.allocated {
+        entry
+            .cidrs
+            .retain(|cidr| cidr.parse().is_ok_and(|net: IpNet| blocks.contains(&net)));
+    }
+    pools.allocated.retain(|entry| !entry.cidrs.is_empty());
+    (!pools.allocated.is_empty()).then_some(pools)
+}
+
+/// Addresses and prefixes of the ENIs in a status.
+fn blocks_of_enis(object: &Value) -> BTreeSet<IpNet> {
+    let enis = object["status"]["eni"]["enis"].as_object();
+    let enis = enis.into_iter().flatten().map(|(_, eni)| eni);
+    let texts = enis.flat_map(|eni| {
+        let lists = ["addresses", "prefixes", "ipv6-prefixes"].map(|key| eni[key].as_array());
+        lists.into_iter().flatten().flatten()
+    });
+    let texts = texts.filter_map(Value::as_str);
+    let nets = texts.filter_map(|text| {
+        let address = text.parse::<IpAddr>().map(IpNet::from);
+        address.or_else(|_no_address| text.parse()).ok()
+    });
+    nets.collect()
 }
 
 /// The merge patch that writes it, valid only for the object that it was computed from. The API

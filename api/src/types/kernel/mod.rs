@@ -1,0 +1,7 @@
+//! The node's kernel: ENIs, our objects and foreign ones, missing features.
+
+pub(super) mod eni;
+pub(super) mod feature;
+pub(super) mod foreign;
+pub(super) mod object;
+pub(super) mod trace;
