@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::{Config, IPAM_PLUGIN, PLUGIN, Role};
-use crate::environment::Command;
 use crate::failure::{Code, Failure};
+use crate::request::config::{Config, IPAM_PLUGIN, PLUGIN, Role};
+use crate::request::environment::Command;
 use crate::spec::SpecVersion;
 
 /// Checks a list that contains our plugin, as each call of the plugin would check it.
@@ -102,7 +102,7 @@ mod tests {
         let config = check(&std::fs::read(file).unwrap()).unwrap();
         assert_eq!(
             config.state_dir,
-            std::path::Path::new(crate::config::STATE_DIR)
+            std::path::Path::new(crate::request::config::STATE_DIR)
         );
     }
 
@@ -144,7 +144,7 @@ mod tests {
             ),
             (
                 json!({"cniVersion": "1.0.0", "plugins": [{"type": "towpath-cni"}]}),
-                "plugins[0].name is missing: a network has a name",
+                "plugins[0].name is missing; expected the network's name",
             ),
         ] {
             let text = refused(&list);

@@ -9,10 +9,10 @@ use std::process::{Command as Process, Output, Stdio};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::PreviousResult;
-use crate::environment::Command;
 use crate::failure::{Code, Failure};
 use crate::log;
+use crate::request::config::PreviousResult;
+use crate::request::environment::Command;
 
 /// A plugin that was found.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Delegate {
         })
     }
 
-    /// ADD: the addresses. A plugin that failed may have got half-way.
+    /// ADD: the addresses. A plugin that failed may have reserved some.
     ///
     /// # Errors
     /// The plugin's own failure, or that it could not be run.
@@ -125,7 +125,7 @@ impl Delegate {
     }
 }
 
-/// True if two paths name one file, such as a namespace by two ways to it; by their text where
+/// True if two paths name one file, such as a namespace by two paths to it; by their text where
 /// one is not there.
 #[must_use]
 pub fn is_same_file(left: &Path, right: &Path) -> bool {

@@ -9,20 +9,15 @@
 //! so it is small: no runtime, no threads.
 
 pub mod agent;
-pub mod arguments;
-pub mod config;
 pub mod conflist;
 pub mod delegate;
-pub mod environment;
 pub mod failure;
 pub mod faults;
-mod lock;
 mod log;
-mod note;
-pub mod owner;
-pub mod queue;
+pub mod request;
 pub mod result;
 pub mod spec;
+pub mod state;
 pub mod verbs;
 
 use std::ffi::OsStr;
@@ -33,10 +28,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use config::{Config, IPAM_PLUGIN, Role};
-use environment::{Command, OwnEnvironment, Variables as _};
 use failure::{Code, Failure};
 use faults::Point;
+use request::config::{Config, IPAM_PLUGIN, Role};
+use request::environment::{Command, OwnEnvironment, Variables as _};
 use spec::SpecVersion;
 
 /// Largest network configuration that is read, in bytes: GC names every container of the node.
@@ -83,7 +78,7 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// When it cannot be removed.
 pub fn forget_readiness(state_dir: &Path) -> io::Result<Option<PathBuf>> {
-    let note = note::Note::new(state_dir);
+    let note = state::note::Note::new(state_dir);
     Ok(note.remove()?.then(|| note.path()))
 }
 
@@ -98,7 +93,7 @@ fn role(name: Option<&OsStr>) -> Role {
 
 fn run(role: Role, version: &mut SpecVersion) -> Result<Option<Value>, Failure> {
     let begun = Instant::now();
-    let command = environment::command(&OwnEnvironment)?;
+    let command = request::environment::command(&OwnEnvironment)?;
     let mut raw = Vec::new();
     io::stdin()
         .lock()

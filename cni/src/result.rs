@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::agent::wire::{Attachment, Family, LeasedAddress};
-use crate::config::{Config, PreviousResult};
+use crate::request::config::{Config, PreviousResult};
 use crate::spec::SpecVersion;
 
 /// The gateway that IPv6 has on a host: that of our own pods (`loader/src/constants.rs`).
@@ -63,9 +63,9 @@ pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
     let mut routes = Vec::new();
     for leased in addresses {
         let family = Family::of(leased.address);
-        let gateway = match config.asked.gateways.given.get(&family) {
+        let gateway = match config.requested.gateways.given.get(&family) {
             Some(gateway) => Some(*gateway),
-            None if config.asked.gateways.on_host && family == Family::Ipv6 => Some(LINK_LOCAL),
+            None if config.requested.gateways.on_host && family == Family::Ipv6 => Some(LINK_LOCAL),
             None => leased.gateway,
         };
         ips.push(ip(config.version, in_subnet(leased), gateway));
@@ -75,7 +75,7 @@ pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
         "cniVersion": config.version.name(),
         "ips": ips,
         "routes": routes,
-        "dns": config.asked.dns,
+        "dns": config.requested.dns,
     })
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::environment::Command;
 use crate::failure::{Code, Failure};
+use crate::request::environment::Command;
 
 /// A version of the specification that the plugin speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,10 +104,10 @@ fn names() -> Vec<&'static str> {
 /// The answer to VERSION: `cniVersion` is that of the request.
 #[must_use]
 pub fn version_result(input: &[u8]) -> Value {
-    let asked = serde_json::from_slice::<Value>(input).unwrap_or_default();
-    let asked = asked.get("cniVersion").and_then(Value::as_str);
+    let requested = serde_json::from_slice::<Value>(input).unwrap_or_default();
+    let requested = requested.get("cniVersion").and_then(Value::as_str);
     json!({
-        "cniVersion": asked.unwrap_or(SpecVersion::NEWEST.name()),
+        "cniVersion": requested.unwrap_or(SpecVersion::NEWEST.name()),
         "supportedVersions": names(),
     })
 }

@@ -31,16 +31,16 @@ impl Answer {
     /// The fault in the output.
     pub(crate) fn parse(printed: &[u8]) -> Result<Self, String> {
         let result: Value = serde_json::from_slice(printed)
-            .map_err(|error| format!("its result is no JSON: {error}"))?;
+            .map_err(|error| format!("its result is not valid JSON: {error}"))?;
         let ips = result.get("ips").and_then(Value::as_array);
         let ips = ips.filter(|ips| !ips.is_empty());
-        let ips = ips.ok_or("its result has no ips; allowed: a list with an address")?;
+        let ips = ips.ok_or("its result has no ips; expected a list with an address")?;
         let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
         for ip in ips {
             let address = ip.get("address").and_then(Value::as_str).and_then(address);
             let address = address.ok_or_else(|| {
                 format!(
-                    "ips: {ip} is refused; allowed: an object with an address and its prefix length"
+                    "ips: {ip} is refused; expected an object with an address and its prefix length"
                 )
             })?;
             if !addresses
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused() {
         for (text, message) in [
-            ("", "no JSON"),
-            ("hello", "no JSON"),
+            ("", "not valid JSON"),
+            ("hello", "not valid JSON"),
             ("[]", "has no ips"),
             (r#"{"ips": []}"#, "has no ips"),
             (r#"{"ips": null}"#, "has no ips"),

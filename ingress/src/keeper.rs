@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use towpath_cni::environment::Command;
-use towpath_cni::owner::Owner;
+use towpath_cni::request::environment::Command;
+use towpath_cni::request::owner::Owner;
 
 use crate::answer::Answer;
 use crate::file::RecordFile;
@@ -146,7 +146,7 @@ impl Keeper {
         let deletes = self.delete_problems.iter().map(|(_, text)| text.clone());
         let damaged = self.damaged.iter().map(|reason| {
             format!(
-                "the record of the agent's own addresses is set aside, it cannot be read: {reason}"
+                "the record of the agent's own addresses cannot be read and is set aside: {reason}"
             )
         });
         let problem = self.problem.iter().cloned();
@@ -179,7 +179,7 @@ impl Keeper {
         };
         match step {
             Step::Delete(_) => {
-                let deleted = self.delete(place, &entry.request).await;
+                let deleted = self.delete(place, &entry.request.for_delete(wanted)).await;
                 self.judge_delete(&entry.request, deleted, now);
             }
             Step::Leave(_) => {
@@ -213,6 +213,12 @@ impl Keeper {
         (self.reach)(Moment::Asked);
         let printed = call(wanted, Command::Add, &wanted.config, self.timeout).await;
         (self.reach)(Moment::Added);
+        if let Err(error @ CallError::NotStarted { .. }) = &printed {
+            let unsent = self.record.entries.pop();
+            self.save()
+                .inspect_err(|_| self.record.entries.extend(unsent))?;
+            return Err(error.to_string());
+        }
         let answer = printed
             .map_err(|error| error.to_string())
             .and_then(|printed| {
@@ -253,12 +259,12 @@ impl Keeper {
         let request = &entry.request;
         let stdin = request.config_with(result);
         match call(request, Command::Check, &stdin, self.timeout).await {
-            Err(error @ CallError::Said { .. }) if !error.is_unknown_command() => {
+            // Another failure has not reported the addresses as gone.
+            Err(error) if error.is_of_addresses() => {
                 self.leave(place, request, user).await?;
                 Err(error.to_string())
             }
-            // A plugin that cannot be called has not reported the addresses as gone.
-            Err(error @ CallError::Broken { .. }) => Err(error.to_string()),
+            Err(error) if !error.is_unknown_command() => Err(error.to_string()),
             Ok(_) | Err(_) => {
                 self.memory.checked = Some(request.clone());
                 Ok(())

@@ -11,6 +11,7 @@ mod file;
 mod keeper;
 mod namespace;
 mod network;
+mod output;
 mod plugin;
 mod record;
 mod request;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+use towpath_cni::request::config::{IPAM_PLUGIN, PLUGIN};
 use towpath_cni::spec::SpecVersion;
 
 /// Longest file that is read, in bytes.
@@ -24,7 +24,7 @@ pub struct Network {
     pub config: String,
 }
 
-/// The configuration that runtimes use names a delegated plugin in a way that cannot be followed.
+/// The configuration that runtimes use gives a delegated plugin that cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct Unusable {
@@ -84,11 +84,11 @@ fn of_list(list: &Value) -> Result<Option<Network>, String> {
     };
     if kind.is_empty() || kind.contains('/') {
         return Err(format!(
-            "ipam.type is {kind:?}: a plugin's name, without a folder, is allowed"
+            "ipam.type is {kind:?}; expected a plugin's name, without a folder"
         ));
     }
     let name = list.get("name").and_then(Value::as_str);
-    let name = name.ok_or("name is missing: a network has a name")?;
+    let name = name.ok_or("name is missing; expected the network's name")?;
     let version = newest(list)?;
     let mut config = plugin.clone();
     if let Value::Object(config) = &mut config {
@@ -112,7 +112,7 @@ fn newest(list: &Value) -> Result<SpecVersion, String> {
     let known = all.filter_map(|version| SpecVersion::of(&json!({"cniVersion": version})).ok());
     known.max().ok_or_else(|| {
         let names = SpecVersion::ALL.map(SpecVersion::name).join(", ");
-        format!("cniVersion is none that is known; allowed: {names}")
+        format!("cniVersion: no supported version; expected one of {names}")
     })
 }
 
@@ -176,7 +176,10 @@ mod tests {
         for (list, message) in [
             (list(&json!({"type": "a/b"})), "ipam.type is \"a/b\""),
             (unnamed, "name is missing"),
-            (version, "cniVersion is none that is known; allowed: 0.3.1"),
+            (
+                version,
+                "cniVersion: no supported version; expected one of 0.3.1",
+            ),
         ] {
             let error = found(&[("10-a.conflist", list.to_string())]).unwrap_err();
             assert!(error.contains(message), "{error}");

@@ -1,28 +1,34 @@
 //! Calls of a plugin, as the specification has them (1.1.0, section 2).
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 use tokio::sync::oneshot;
-use towpath_cni::environment::Command;
+use towpath_cni::request::environment::Command;
 
 use crate::answer::Printed;
 use crate::namespace::Namespace;
+use crate::output::Output;
 use crate::request::Request;
 
 /// Interval of checks of a running plugin.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longest output that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// Longest wait for the end of the output once the plugin has ended. A child process may complete
+/// the output, or hold it open for as long as it lives.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// "Incompatible CNI version" (specification 1.1.0, section 5).
 const INCOMPATIBLE: u32 = 1;
+/// Failures of the call itself (specification 1.1.0, section 5): environment, I/O, two of the
+/// input, and "try again later".
+const OF_THE_CALL: [u32; 5] = [4, 5, 6, 7, 11];
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,13 @@ pub(crate) enum CallError {
         plugin: String,
         command: Command,
         printed: Printed,
+    },
+    /// It was not started, so it has changed nothing.
+    #[error("{plugin} {command} failed: it cannot be run: {error}")]
+    NotStarted {
+        plugin: String,
+        command: Command,
+        error: io::Error,
     },
     /// It did not get so far, or says nothing that can be read.
     #[error("{plugin} {command} failed: {reason}")]
@@ -47,6 +60,15 @@ impl CallError {
     /// True if the plugin has no such command for this version of the specification.
     pub(crate) fn is_unknown_command(&self) -> bool {
         matches!(self, Self::Said { printed, .. } if printed.code == INCOMPATIBLE)
+    }
+
+    /// True for CHECK if the plugin has found a fault in the addresses.
+    pub(crate) fn is_of_addresses(&self) -> bool {
+        let code = match self {
+            Self::Said { printed, .. } => printed.code,
+            Self::NotStarted { .. } | Self::Broken { .. } => return false,
+        };
+        code != INCOMPATIBLE && !OF_THE_CALL.contains(&code)
     }
 }
 
@@ -74,10 +96,17 @@ pub(crate) async fn call(
     let (done, ended) = oneshot::channel();
     // The process does not wait for this thread when it ends, and the plugin ends with it.
     thread::spawn(move || done.send(run(&request, command, &stdin, longest)));
-    let ended = ended.await.map_err(|error| error.to_string()).flatten();
-    let (status, stdout) = match ended {
+    let lost = |error: oneshot::error::RecvError| Broken::Later(error.to_string());
+    let (status, stdout) = match ended.await.map_err(lost).flatten() {
         Ok(ended) => ended,
-        Err(reason) => {
+        Err(Broken::AtStart(error)) => {
+            return Err(CallError::NotStarted {
+                plugin,
+                command,
+                error,
+            });
+        }
+        Err(Broken::Later(reason)) => {
             return Err(CallError::Broken {
                 plugin,
                 command,
@@ -102,68 +131,72 @@ pub(crate) async fn call(
     })
 }
 
+/// The end of a call without an exit status.
+enum Broken {
+    AtStart(io::Error),
+    Later(String),
+}
+
 /// The plugin's exit status and output.
 fn run(
     request: &Request,
     command: Command,
     stdin: &str,
     longest: Duration,
-) -> Result<(ExitStatus, Vec<u8>), String> {
+) -> Result<(ExitStatus, Vec<u8>), Broken> {
     let namespace = match Namespace::new() {
         Ok(namespace) => Some(namespace),
         // The specification has DEL work without (1.1.0, section 2).
         Err(_refused) if command == Command::Del => None,
-        Err(error) => return Err(format!("no network namespace for it: {error}")),
+        Err(error) => {
+            let reason = format!("cannot make a network namespace for it: {error}");
+            return Err(Broken::Later(reason));
+        }
     };
     let path = namespace.as_ref().map(Namespace::path);
-    let child = spawn(request, command, path.as_deref());
-    let mut child = child.map_err(|error| format!("it cannot be run: {error}"))?;
+    let mut child = spawn(request, command, path.as_deref()).map_err(Broken::AtStart)?;
     let (pipe, text) = (child.stdin.take(), stdin.to_owned());
     // A plugin that does not read it says itself what it lacks.
     thread::spawn(move || pipe.map(|mut pipe| pipe.write_all(text.as_bytes())));
-    let pipe = child.stdout.take();
-    let reader = thread::spawn(move || -> io::Result<Vec<u8>> {
-        let mut printed = Vec::new();
-        if let Some(pipe) = pipe {
-            pipe.take(LONGEST).read_to_end(&mut printed)?;
-        }
-        Ok(printed)
-    });
-    let is_done = || reader.is_finished();
-    let status = wait(&mut child, longest, is_done).map_err(|error| error.to_string())?;
-    let Some(status) = status else {
-        return Err(format!(
-            "it was killed, for it took longer than {longest:?}"
-        ));
-    };
-    let printed = reader
-        .join()
-        .map_err(|_panic| "the reader ended".to_owned())?;
-    Ok((status, printed.map_err(|error| error.to_string())?))
+    let output = child.stdout.take();
+    let output = output.ok_or_else(|| "its output is no pipe".to_owned());
+    let mut output = output.and_then(Output::new).map_err(Broken::Later)?;
+    let ended = wait(&mut child, &mut output, longest);
+    if ended.is_err() {
+        kill(&mut child);
+    }
+    Ok((ended.map_err(Broken::Later)?, output.printed))
 }
 
-/// Waits for the end of a plugin and of its output; `None` where it had to be killed.
-fn wait(
-    child: &mut Child,
-    longest: Duration,
-    is_read: impl Fn() -> bool,
-) -> io::Result<Option<ExitStatus>> {
+/// Waits for the end of a plugin, and briefly for that of its output.
+fn wait(child: &mut Child, output: &mut Output, longest: Duration) -> Result<ExitStatus, String> {
     let deadline = Instant::now() + longest;
+    let mut last = deadline;
     loop {
-        let ended = child.try_wait()?;
-        if ended.is_some() && is_read() {
-            return Ok(ended);
-        }
-        if Instant::now() >= deadline {
-            if let Ok(group) = i32::try_from(child.id()) {
-                // All of it may have ended by now.
-                killpg(Pid::from_raw(group), Signal::SIGKILL).ok();
+        let ended = child.try_wait().map_err(|error| error.to_string())?;
+        // Read after it: what an ended plugin printed is then complete.
+        let is_read = output.read()?;
+        let now = Instant::now();
+        if let Some(status) = ended {
+            last = last.min(now + EXIT_TIMEOUT);
+            if is_read || now >= last {
+                return Ok(status);
             }
-            child.wait()?;
-            return Ok(None);
+        } else if now >= deadline {
+            return Err(format!("it was killed after {longest:?}"));
         }
         thread::sleep(LOOK);
     }
+}
+
+/// Kills a plugin with all its child processes.
+fn kill(child: &mut Child) {
+    if let Ok(group) = i32::try_from(child.id()) {
+        // All of it may have ended by now.
+        killpg(Pid::from_raw(group), Signal::SIGKILL).ok();
+    }
+    // It fails only for a process that is waited for already.
+    child.wait().ok();
 }
 
 fn spawn(request: &Request, command: Command, netns: Option<&Path>) -> io::Result<Child> {
@@ -181,10 +214,20 @@ fn spawn(request: &Request, command: Command, netns: Option<&Path>) -> io::Resul
         .stderr(Stdio::inherit())
         // Of what it starts, nothing may live on when it is killed.
         .process_group(0);
-    // SAFETY: between fork and exec this calls prctl(2) alone, which allocates nothing and takes no lock.
+    let agent = Pid::this();
+    // SAFETY: between fork and exec this calls prctl(2) and getppid(2) alone, which allocate nothing
+    // and take no lock.
     unsafe {
         // An ADD that outlives the agent would come after the next agent's DEL.
-        process.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
+        process.pre_exec(move || {
+            set_pdeathsig(Signal::SIGKILL)?;
+            // The agent may have ended before the signal was set.
+            if getppid() == agent {
+                Ok(())
+            } else {
+                Err(Errno::ESRCH.into())
+            }
+        });
     }
     process.spawn()
 }

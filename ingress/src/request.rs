@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use towpath_cni::owner::Owner;
+use towpath_cni::request::owner::Owner;
 
 use crate::network::Network;
 
@@ -74,10 +74,26 @@ impl Request {
         self.key() == other.key()
     }
 
-    /// True if the addresses of one request serve the other as well. Parts that do not affect the
-    /// plugin may differ.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.key() == other.key() && self.ipam() == other.ipam()
+    /// True if the addresses of an earlier request serve this one as well. Parts that do not affect
+    /// the plugin may differ. The folder of the earlier program has to be configured still.
+    pub(crate) fn is_same(&self, earlier: &Self) -> bool {
+        self.key() == earlier.key()
+            && self.ipam() == earlier.ipam()
+            && self.has_folder_of(&earlier.plugin)
+    }
+
+    /// This request for its DEL. If its program is gone, the wanted one of the same name is called.
+    pub(crate) fn for_delete(&self, wanted: Option<&Self>) -> Self {
+        let name = self.plugin.file_name();
+        let wanted = wanted.filter(|wanted| wanted.plugin.file_name() == name);
+        match wanted {
+            Some(wanted) if !self.plugin.exists() => Self {
+                plugin: wanted.plugin.clone(),
+                folders: wanted.folders.clone(),
+                ..self.clone()
+            },
+            _ => self.clone(),
+        }
     }
 
     /// True if the configuration's version of the specification has CHECK.
@@ -98,6 +114,11 @@ impl Request {
 
     fn key(&self) -> (&Owner, Option<Value>, Option<&std::ffi::OsStr>) {
         (&self.owner, self.field("/name"), self.plugin.file_name())
+    }
+
+    fn has_folder_of(&self, program: &Path) -> bool {
+        let folder = program.parent();
+        self.plugin == program || self.folders.iter().any(|one| Some(one.as_path()) == folder)
     }
 
     fn ipam(&self) -> Option<Value> {
@@ -142,7 +163,10 @@ mod tests {
         let config = json!({"name": "pods", "mtu": 1500, "ipam": {"type": "host-local"}});
         let one = request(&config, "/a");
         let mtu = json!({"name": "pods", "mtu": 9000, "ipam": {"type": "host-local"}});
-        assert!(one.is_same(&request(&mtu, "/b")));
+        assert!(one.is_same(&request(&mtu, "/a")));
+        assert!(one.is_same(&request(&mtu, "/a/")));
+        assert!(!one.is_same(&request(&mtu, "/b")));
+        assert!(one.is_of_same(&request(&mtu, "/b")));
         let range = json!({"name": "pods", "ipam": {"type": "host-local", "subnet": "10.0.0.0/8"}});
         assert!(!one.is_same(&request(&range, "/a")));
         assert!(one.is_of_same(&request(&range, "/a")));

@@ -13,9 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
-use crate::owner::Owner;
+use crate::request::owner::Owner;
 use wire::{
-    Attachment, Collect, Collected, ErrorBody, Inspection, Leased, Leases, Refusal, Request, Status,
+    Attachment, ErrorBody, GcRequest, GcResult, Inspection, Leased, Leases, Refusal, Request,
+    Status,
 };
 
 /// Version of the socket's interface that the plugin speaks.
@@ -94,9 +95,9 @@ impl Agent {
     /// # Errors
     /// See [`CallError`].
     pub fn collect(&self, network: &str, valid: &[Owner]) -> Result<Vec<Owner>, CallError> {
-        let body = to_json(&Collect { network, valid })?;
+        let body = to_json(&GcRequest { network, valid })?;
         let answer = self.ask("POST", "endpoints/gc", Some(&body), Exchange::Collect)?;
-        let collected: Collected = serde_json::from_slice(&answer)
+        let collected: GcResult = serde_json::from_slice(&answer)
             .map_err(|error| CallError::Answer(error.to_string()))?;
         Ok(collected.agent)
     }

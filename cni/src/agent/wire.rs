@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::owner::Owner;
+use crate::request::owner::Owner;
 
 /// The answer to a garbage collection, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Collected {
+pub struct GcResult {
     /// The owners that are the agent itself.
     #[serde(default)]
     pub agent: Vec<Owner>,
@@ -178,7 +178,7 @@ pub struct Lease {
 
 /// The body of `POST /v1/endpoints/gc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Collect<'a> {
+pub struct GcRequest<'a> {
     /// Name of the CNI network.
     pub network: &'a str,
     /// The owners that the runtime knows.

@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::Call;
 use crate::agent::CallError;
 use crate::agent::wire::{Attachment, Request, Wanted};
-use crate::arguments::Arguments;
-use crate::config::PreviousResult;
 use crate::delegate::{Delegate, is_same_file};
-use crate::environment::{Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::{self, Point};
 use crate::log;
+use crate::request::arguments::Arguments;
+use crate::request::config::PreviousResult;
+use crate::request::environment::{Command, Target, Variables};
 use crate::result;
 
 /// Attaches the container. The same again gets the same answer.
@@ -67,12 +67,12 @@ pub(super) fn add<V: Variables>(
         .and_then(|result| result.get("dns"))
         .filter(|_| {
             config
-                .asked
+                .requested
                 .dns
                 .as_object()
                 .is_none_or(serde_json::Map::is_empty)
         })
-        .unwrap_or(&config.asked.dns);
+        .unwrap_or(&config.requested.dns);
     let interface = &target.owner.interface;
     Ok(result::of_attachment(
         config,

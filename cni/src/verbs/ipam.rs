@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::Call;
 use super::interface::address_differences;
 use crate::agent::wire::Request;
-use crate::arguments::Arguments;
-use crate::environment::{Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::log;
+use crate::request::arguments::Arguments;
+use crate::request::environment::{Target, Variables};
 use crate::result;
 
 /// Leases addresses and claims them: the calling plugin makes the interface itself.

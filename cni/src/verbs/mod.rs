@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::agent::wire::{Pod, Wanted};
 use crate::agent::{Agent, CallError};
-use crate::arguments::Arguments;
-use crate::config::{Config, Ipam, Role};
 use crate::delegate::Delegate;
-use crate::environment::{self, Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
-use crate::lock::take_turn;
 use crate::log;
-use crate::owner::Owner;
-use crate::queue::Queue;
+use crate::request::arguments::Arguments;
+use crate::request::config::{Config, Ipam, Role};
+use crate::request::environment::{self, Command, Target, Variables};
+use crate::request::owner::Owner;
+use crate::state::lock::take_turn;
+use crate::state::queue::Queue;
 
 /// One call: what holds for every command.
 struct Call<'a, V> {
@@ -100,11 +100,11 @@ impl<V: Variables> Call<'_, V> {
     /// The requested addresses: `runtimeConfig` before `args` before `CNI_ARGS`, in the order of
     /// the reference plugin `static`, and these before pools.
     fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
-        let asked = &self.config.asked;
-        let addresses = if asked.addresses.is_empty() {
+        let requested = &self.config.requested;
+        let addresses = if requested.addresses.is_empty() {
             &arguments.addresses
         } else {
-            &asked.addresses
+            &requested.addresses
         };
         if !addresses.is_empty() {
             if arguments.pool.is_some() {
@@ -116,9 +116,9 @@ impl<V: Variables> Call<'_, V> {
                 ..Wanted::default()
             });
         }
-        let mut pools = asked.pools.clone();
+        let mut pools = requested.pools.clone();
         if let Some(pool) = &arguments.pool {
-            let families = match asked.families.as_slice() {
+            let families = match requested.families.as_slice() {
                 [] => &crate::agent::wire::Family::ALL[..],
                 families => families,
             };
@@ -129,7 +129,7 @@ impl<V: Variables> Call<'_, V> {
         }
         Ok(Wanted {
             addresses: Vec::new(),
-            families: asked.families.clone(),
+            families: requested.families.clone(),
             pools,
         })
     }
@@ -212,7 +212,7 @@ fn namespace(target: &Target) -> Result<&Path, Failure> {
 }
 
 /// Previous result that CHECK compares with.
-fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> {
+fn previous(config: &Config) -> Result<&crate::request::config::PreviousResult, Failure> {
     config.previous.as_ref().ok_or_else(|| {
         let message = "prevResult is missing: CHECK compares with it";
         Failure::new(Code::InvalidConfig, message)

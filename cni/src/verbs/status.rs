@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use super::Call;
 use crate::agent::CallError;
-use crate::environment::{Command, Variables};
 use crate::failure::{Code, Failure};
 use crate::log;
-use crate::note::Note;
+use crate::request::environment::{Command, Variables};
+use crate::state::note::Note;
 
 /// The time that the agent may take to say whether it is ready: who does not answer soon is not.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Carries out STATUS, and what is queued if the agent answers.
 ///
 /// # Errors
 /// When the agent was not ready yet in this boot, or a delegated plugin's STATUS fails.
 pub(super) fn status<V: Variables>(call: &Call<'_, V>) -> Result<(), Failure> {
-    let agent = call.agent.hurried(PATIENCE);
+    let agent = call.agent.hurried(REPLY_TIMEOUT);
     call.queue.settle(&agent, None)?;
     let note = Note::new(&call.config.state_dir);
     if !note.is_of_this_boot() {

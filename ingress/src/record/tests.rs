@@ -49,15 +49,27 @@ fn each_state_leads_to_its_step() {
     };
     let fresh = Memory::default();
     let empty = record(&[]);
-    let asked = record(&[(&one, State::Asked)]);
+    let requested = record(&[(&one, State::Asked)]);
     let has = record(&[(&one, given())]);
     let leaving = record(&[(&one, State::Leaving)]);
     let both = record(&[(&one, State::Leaving), (&renamed, given())]);
     for (what, record, wanted, memory, expected) in [
         ("nothing", &empty, None, &fresh, Step::Rest(None)),
         ("wanted", &empty, Some(&one), &fresh, Step::Add),
-        ("killed in ADD", &asked, Some(&one), &fresh, Step::Delete(0)),
-        ("killed in ADD, off", &asked, None, &fresh, Step::Delete(0)),
+        (
+            "killed in ADD",
+            &requested,
+            Some(&one),
+            &fresh,
+            Step::Delete(0),
+        ),
+        (
+            "killed in ADD, off",
+            &requested,
+            None,
+            &fresh,
+            Step::Delete(0),
+        ),
         ("given", &has, Some(&one), &fresh, Step::Take(0)),
         ("in use", &has, Some(&one), &taken, Step::Check(0)),
         ("checked", &has, Some(&one), &checked, Step::Rest(None)),
@@ -109,8 +121,8 @@ fn an_add_that_fails_waits_after_its_delete() {
     let one = request("a", "pods", "10.0.0.0/24");
     let mut memory = Memory::default();
     memory.add.fail(NOW);
-    let asked = record(&[(&one, State::Asked)]);
-    assert_eq!(next(&asked, Some(&one), &memory, NOW), Step::Delete(0));
+    let requested = record(&[(&one, State::Asked)]);
+    assert_eq!(next(&requested, Some(&one), &memory, NOW), Step::Delete(0));
     let until = NOW + Duration::from_secs(1);
     let rest = Step::Rest(Some(until));
     assert_eq!(next(&record(&[]), Some(&one), &memory, NOW), rest);

@@ -12,7 +12,7 @@ use crate::failure::{Code, Failure};
 
 /// Addresses and what goes with them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct Requested {
     /// The families that a container gets addresses of; none for the agent's setting.
     pub families: Vec<Family>,
     /// The pool of each family; none for the agent's default.
@@ -34,7 +34,7 @@ pub struct Gateways {
     pub on_host: bool,
 }
 
-impl Default for Asked {
+impl Default for Requested {
     fn default() -> Self {
         Self {
             families: Vec::new(),
@@ -46,7 +46,7 @@ impl Default for Asked {
     }
 }
 
-impl Asked {
+impl Requested {
     /// Reads it; `ours` and `more` are where our own fields stand.
     ///
     /// # Errors

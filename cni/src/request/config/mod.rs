@@ -1,8 +1,8 @@
 //! The network configuration, as it comes by standard input.
 
-mod asked;
 mod fields;
 mod previous;
+mod requested;
 #[cfg(test)]
 mod tests;
 
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::environment::Command;
 use crate::failure::{Code, Failure};
-use crate::owner::Owner;
+use crate::request::environment::Command;
+use crate::request::owner::Owner;
 use crate::spec::SpecVersion;
-pub use asked::{Asked, Gateways};
 use fields::Fields;
 pub use previous::PreviousResult;
+pub use requested::{Gateways, Requested};
 
 /// The plugin's name: the `type` in a network configuration, and the binary's.
 pub const PLUGIN: &str = "towpath-cni";
@@ -68,7 +68,7 @@ pub struct Config {
     /// Source of the addresses.
     pub ipam: Ipam,
     /// Request of an ADD.
-    pub asked: Asked,
+    pub requested: Requested,
     /// Result of the chain so far (ADD), or of the whole chain (CHECK, DEL).
     pub previous: Option<PreviousResult>,
     /// The owners that the runtime knows, for GC.
@@ -121,9 +121,9 @@ impl Config {
         };
         let timeout = ours.seconds("timeout", 1..=TIMEOUT_MAX)?.unwrap_or(TIMEOUT);
         // No error in it may keep DEL from its work. STATUS reports if ADD would work.
-        let asked = match command {
-            Command::Add | Command::Status => Asked::of(role, &all, &ipam_fields, ours, more)?,
-            Command::Check | Command::Del | Command::Gc | Command::Version => Asked::default(),
+        let requested = match command {
+            Command::Add | Command::Status => Requested::of(role, &all, &ipam_fields, ours, more)?,
+            Command::Check | Command::Del | Command::Gc | Command::Version => Requested::default(),
         };
         Ok(Self {
             version,
@@ -133,7 +133,7 @@ impl Config {
             timeout: Duration::from_secs(timeout),
             log_file: ours.absolute_path("log-file")?,
             ipam,
-            asked,
+            requested,
             previous: match command {
                 Command::Add | Command::Check => PreviousResult::of(object)?,
                 Command::Del | Command::Status | Command::Gc | Command::Version => None,
@@ -175,7 +175,10 @@ const VALID: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 /// The name (specification 1.1.0, section 1): it goes into files' names.
 fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
     let name = fields.text("name")?.ok_or_else(|| {
-        Failure::new(Code::InvalidConfig, "name is missing: a network has a name")
+        Failure::new(
+            Code::InvalidConfig,
+            "name is missing; expected the network's name",
+        )
     })?;
     let mut letters = name.bytes();
     let is_good = letters.next().is_some_and(|b| b.is_ascii_alphanumeric())

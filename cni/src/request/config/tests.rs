@@ -25,8 +25,8 @@ fn what_is_left_out_has_defaults() {
     assert_eq!(config.state_dir, PathBuf::from("/run/towpath/cni"));
     assert_eq!(config.timeout, Duration::from_secs(35));
     assert_eq!(config.ipam, Ipam::Agent);
-    assert_eq!(config.asked.dns, json!({}));
-    assert!(config.asked.families.is_empty() && config.asked.pools.is_empty());
+    assert_eq!(config.requested.dns, json!({}));
+    assert!(config.requested.families.is_empty() && config.requested.pools.is_empty());
     assert_eq!(config.log_file, None);
 }
 
@@ -52,7 +52,7 @@ fn fields_of_runtimes_and_other_plugins_are_left_alone() {
     assert!(
         parse(Role::Interface, &config)
             .unwrap()
-            .asked
+            .requested
             .addresses
             .is_empty()
     );
@@ -67,12 +67,12 @@ fn the_ipam_plugins_fields_stand_in_its_section() {
     });
     let config = parse(Role::Ipam, &config).unwrap();
     assert_eq!(config.socket, PathBuf::from("/a.sock"));
-    assert_eq!(config.asked.families, [Family::Ipv6]);
+    assert_eq!(config.requested.families, [Family::Ipv6]);
     assert_eq!(
-        config.asked.pools,
+        config.requested.pools,
         BTreeMap::from([(Family::Ipv6, "b".to_owned())])
     );
-    assert_eq!(config.asked.gateways, Gateways::default());
+    assert_eq!(config.requested.gateways, Gateways::default());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn our_own_ipam_section_may_hold_pools_and_families() {
     let config = json!({"name": "a", "ipam": {"type": "towpath-ipam", "pools": {"ipv4": "blue"}}});
     let config = parse(Role::Interface, &config).unwrap();
     assert_eq!(config.ipam, Ipam::Agent);
-    assert_eq!(config.asked.pools[&Family::Ipv4], "blue");
+    assert_eq!(config.requested.pools[&Family::Ipv4], "blue");
     let config = json!({"name": "a", "ipam": {"type": "host-local", "pools": "its own"}});
     let config = parse(Role::Interface, &config).unwrap();
     assert_eq!(config.ipam, Ipam::Delegated("host-local".to_owned()));
@@ -134,7 +134,7 @@ fn a_wrong_value_is_named_with_what_is_allowed() {
             6,
             "the network configuration is not a JSON object",
         ),
-        (json!({}), 7, "name is missing: a network has a name"),
+        (json!({}), 7, "name is missing; expected the network's name"),
         (json!({"name": 1}), 7, "name is 1: a string is allowed"),
         (
             json!({"name": "a/b"}),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::arguments;
 use crate::failure::{Code, Failure};
+use crate::request::arguments;
 
 /// A result of ADD. What is not ours in it stays as it came.
 #[derive(Clone, Debug, PartialEq)]

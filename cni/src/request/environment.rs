@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::failure::{Code, Failure};
-use crate::owner::Owner;
+use crate::request::owner::Owner;
 
 /// Command of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

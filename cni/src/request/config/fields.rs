@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::agent::wire::Family;
-use crate::arguments;
 use crate::failure::{Code, Failure};
+use crate::request::arguments;
 
 /// An object's fields; `null` is as good as absent.
 #[derive(Clone, Debug)]

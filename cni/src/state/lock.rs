@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Code, Failure};
-use crate::owner::Owner;
+use crate::request::owner::Owner;
 
 /// Interval between attempts at a lock that another call holds.
 const RETRY: Duration = Duration::from_millis(5);

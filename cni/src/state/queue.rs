@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Agent, CallError};
 use crate::failure::{Code, Failure};
 use crate::faults::{self, Exchange, Point};
-use crate::lock::{Locked, lock};
 use crate::log;
-use crate::owner::Owner;
+use crate::request::owner::Owner;
+use crate::state::lock::{Locked, lock};
 
 /// Version of the entries.
 const VERSION: u32 = 1;
@@ -33,7 +33,7 @@ const TEMPORARY_PREFIX: &str = ".new-";
 /// Most entries of other owners that one call carries out: the start of a pod waits for it.
 const MOST: usize = 16;
 /// The time that one call may spend on the entries of other owners.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Age from which on a temporary file is a leftover: writing one takes milliseconds.
 const LEFTOVER_AGE: Duration = Duration::from_mins(1);
 
@@ -131,7 +131,7 @@ impl Queue {
         let mut others = 0;
         for path in entries {
             let is_own = Some(&path) == own.as_ref();
-            if !is_own && (others == MOST || begun.elapsed() > PATIENCE) {
+            if !is_own && (others == MOST || begun.elapsed() > QUEUE_TIMEOUT) {
                 break;
             }
             others += usize::from(!is_own);
@@ -139,7 +139,7 @@ impl Queue {
             let outcome = if is_own {
                 Self::carry_out(&path, agent)
             } else {
-                Self::carry_out(&path, &agent.hurried(PATIENCE))
+                Self::carry_out(&path, &agent.hurried(QUEUE_TIMEOUT))
             };
             match outcome {
                 Ok(()) => {}

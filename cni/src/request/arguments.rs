@@ -53,7 +53,7 @@ impl Arguments {
         }
         if !ignore_unknown && !unknown.is_empty() {
             return Err(invalid(&format!(
-                "unknown keys {}; IgnoreUnknown=1 has them ignored",
+                "unknown keys {}; IgnoreUnknown=1 ignores them",
                 unknown.join(", ")
             )));
         }
