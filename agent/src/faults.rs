@@ -4,7 +4,8 @@
 //! SIGKILL when it reaches the point for the n-th time (the first, when nothing is said). A name
 //! also stands for all points below it: `apply:7` is the seventh step of any kind. With
 //! `TOWPATH_FAULT_FILE=<path>` the same is read from a file whenever a point is reached, so that a
-//! test can ask for it while the agent runs; while there is no file, nothing happens. Without the
+//! test can ask for it while the agent runs; while there is no file, nothing happens. With
+//! `TOWPATH_OLDER` the agent acts as one from before it had addresses of its own. Without the
 //! feature nothing of this is compiled.
 
 use std::fmt;
@@ -166,6 +167,13 @@ mod armed {
     pub fn check() -> anyhow::Result<()> {
         Ok(())
     }
+
+    /// False: every agent has addresses of its own.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_older() -> bool {
+        false
+    }
 }
 
 #[cfg(feature = "fault-points")]
@@ -198,6 +206,8 @@ mod armed {
                 .map(Some)
                 .map_err(|error| format!("{VARIABLE}: {error}")),
         });
+
+    static IS_OLDER: LazyLock<bool> = LazyLock::new(|| env::var_os("TOWPATH_OLDER").is_some());
 
     const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
 
@@ -269,6 +279,13 @@ mod armed {
         pub(super) fn visit(&self, point: Point) -> bool {
             self.covers(point) && self.left.fetch_sub(1, Ordering::Relaxed) == 1
         }
+    }
+
+    /// True if the agent acts as one from before it had addresses of its own: it recognises none
+    /// of them, and calls no delegated plugin for them.
+    #[must_use]
+    pub fn is_older() -> bool {
+        *IS_OLDER
     }
 
     /// Marks that a point is reached. Does not return when it is the one.
@@ -345,7 +362,7 @@ mod armed {
     }
 }
 
-pub use armed::{check, reach};
+pub use armed::{check, is_older, reach};
 
 #[cfg(test)]
 mod tests {

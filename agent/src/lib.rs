@@ -7,7 +7,6 @@ mod actor;
 mod allocation;
 pub mod cli;
 mod cluster;
-pub mod cni_install;
 pub mod config;
 pub mod faults;
 mod host;

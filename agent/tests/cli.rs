@@ -162,6 +162,20 @@ fn a_bad_configuration_is_named_before_anything_happens() {
     assert!(rows.as_array().unwrap().len() > 10);
 }
 
+#[test]
+fn the_example_is_a_good_configuration_and_the_schema_is_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    fs::write(&file, towpath(&["config", "example"]).stdout).unwrap();
+    let checked = towpath(&["config", "check", file.to_str().unwrap()]);
+    assert!(checked.status.success(), "{checked:?}");
+    let schema: serde_json::Value =
+        serde_json::from_slice(&towpath(&["config", "schema"]).stdout).unwrap();
+    assert_eq!(schema["properties"]["socket"]["type"], "string");
+    let reference = String::from_utf8(towpath(&["config", "reference"]).stdout).unwrap();
+    assert!(reference.contains("\n| `socket` | `/run/towpath/agent.sock` |"));
+}
+
 /// A kubeconfig, which names a proxy where there is one.
 fn kubeconfig(folder: &Path, proxy: &str) -> String {
     let path = folder.join("kubeconfig");

@@ -9,14 +9,14 @@ use api::types::{Allocation, Attachment, EniRef};
 use api::{ApiError, ErrorCode};
 use ipam::Family;
 use loader::constants;
-use loader::intent::{About, Endpoint, Intent};
+use loader::intent::{Endpoint, EndpointMeta, Eni, Intent};
 use loader::observation::view::{DeviceView, View};
 
 use crate::actor::Actor;
 use crate::allocation::Addresses;
 use crate::host::host_snapshot::Facts;
 use crate::host::kernel::Host;
-use crate::server::{Ask, EndpointRequest};
+use crate::server::{AddressSpec, EndpointRequest};
 
 /// The node, as far as it decides about a request.
 pub(crate) struct Admission<'a> {
@@ -77,13 +77,13 @@ impl Admission<'_> {
             addresses,
             ask,
         } = request;
-        let Ask { network, pod, .. } = *ask;
+        let AddressSpec { network, pod, .. } = *ask;
         Ok(Decision::New(Endpoint {
             owner,
             netns,
             addresses,
             mtu: mtu.clamp(constants::MTU_MIN, constants::MTU_MAX),
-            about: About {
+            about: EndpointMeta {
                 network,
                 pod,
                 device,
@@ -136,21 +136,27 @@ impl Admission<'_> {
         if self.intent.settings.host_addresses.contains(&address) {
             return refuse(
                 ErrorCode::AddressOfHost,
-                format!("{address} is one of the host's by the configuration (host-addresses)"),
+                format!("{address} is the host's by the setting host-addresses"),
             );
         }
-        let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) else {
-            if let Some(pool) = self.intent.plain_pool_of(address) {
-                return self.primary_for(pool, address).map(Some);
-            }
-            return refuse(
-                ErrorCode::AddressNotOwned,
-                format!(
-                    "no ENI of this node owns {address}; allowed: what the blocks of `towpath enis \
-                     -o json` hold"
-                ),
-            );
-        };
+        if let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) {
+            return self.ready_device(eni, address);
+        }
+        if let Some(pool) = self.intent.plain_pool_of(address) {
+            return self.primary_for(pool, address).map(Some);
+        }
+        refuse(
+            ErrorCode::AddressNotOwned,
+            format!(
+                "no ENI of this node owns {address}; expected an address of the blocks in \
+                 `towpath enis -o json`"
+            ),
+        )
+    }
+
+    /// The device of an ENI that is ready for new pods.
+    fn ready_device(&self, eni: &Eni, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
+        let refuse = |code, message| Err(ApiError::new(code, message));
         let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
         let view = self.view.enis.get(&eni.number);
         match view.map(|view| (view, view.for_new_pods())) {
@@ -195,9 +201,9 @@ impl Admission<'_> {
 }
 
 fn repeated(existing: &Endpoint, request: &EndpointRequest) -> Result<Decision, ApiError> {
-    let conflict = |field: &str, is: String, asked: String| {
+    let conflict = |field: &str, is: String, requested: String| {
         let message = format!(
-            "{} has an endpoint with {is}, not {asked}: delete it first",
+            "{} has an endpoint with {is}, not {requested}: delete it first",
             existing.owner
         );
         Err(ApiError::new(ErrorCode::OwnerConflict, message).at(field))

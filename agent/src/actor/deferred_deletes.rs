@@ -87,7 +87,7 @@ impl Pending {
                 Err(error) => {
                     if !self.bad.contains(&path) {
                         let file = path.display();
-                        tracing::error!(%file, "a delete that was left cannot be read: {error:#}");
+                        tracing::error!(%file, "cannot read a queued delete: {error:#}");
                     }
                     bad.push(path);
                 }
@@ -145,7 +145,7 @@ impl<K: Host> Actor<K> {
             Ok(Some(taken)) => taken,
             Ok(None) => return,
             Err(error) => {
-                tracing::error!("deletes that were left cannot be read: {error:#}");
+                tracing::error!("cannot read the queue of deletes: {error:#}");
                 return;
             }
         };
@@ -153,12 +153,12 @@ impl<K: Host> Actor<K> {
         let now = self.addresses.announce_release(&owners);
         for (path, owner) in deletes {
             if let Err(error) = self.forget_owner(&owner) {
-                tracing::error!(%owner, "a delete that was left cannot be carried out: {error}");
+                tracing::error!(%owner, "cannot complete a queued delete: {error}");
                 continue;
             }
             self.addresses.release(&owner, now);
             faults::reach(Point::PendingDeleteDone);
-            tracing::info!(%owner, "a delete that was left is carried out");
+            tracing::info!(%owner, "completed a queued delete");
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     let file = path.display();

@@ -14,15 +14,15 @@ use loader::netfilter::untracked;
 /// The CNI plugin `bandwidth` makes its qdisc right after our ADD.
 const OPEN: Duration = Duration::from_secs(10);
 /// Time for which a change is reported.
-const TOLD: Duration = Duration::from_hours(1);
+const REPORTED: Duration = Duration::from_hours(1);
 
 /// The paths of the endpoints' devices, by the devices' indexes.
 #[derive(Debug, Default)]
-pub(crate) struct Detours(BTreeMap<u32, Way>);
+pub(crate) struct Detours(BTreeMap<u32, Path>);
 
 /// The path of one device.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Path {
     takes_stack: bool,
     since: Instant,
     /// True if it differs from the path with which connections that may be open began.
@@ -40,24 +40,24 @@ impl Detours {
                 continue;
             }
             let is_open = before.is_some_and(|before| now.duration_since(before.since) >= OPEN);
-            let way = Way {
+            let path = Path {
                 takes_stack,
                 since: now,
                 is_late: takes_stack && is_open,
             };
-            self.0.insert(*ifindex, way);
+            self.0.insert(*ifindex, path);
         }
     }
 
     /// True if a device's packets began to take the stack late, within the last hour.
     fn is_late(&self, now: Instant, ifindex: u32) -> bool {
-        let way = self.0.get(&ifindex);
-        way.is_some_and(|way| way.is_late && now.duration_since(way.since) < TOLD)
+        let path = self.0.get(&ifindex);
+        path.is_some_and(|path| path.is_late && now.duration_since(path.since) < REPORTED)
     }
 }
 
 impl<K: Host> Actor<K> {
-    /// Takes the ways that the last pass saw.
+    /// Takes the paths that the last pass saw.
     pub(crate) fn note_detours(&mut self) {
         if let Some(facts) = self.reconciler.kernel().facts() {
             let there = facts.links.keys().copied().collect();
@@ -68,7 +68,7 @@ impl<K: Host> Actor<K> {
     /// The pods whose open connections are INVALID for connection tracking since their packets
     /// began to take the stack, each with the remedy.
     pub(crate) fn cut_off_pods(&self) -> Vec<(PodRef, String)> {
-        let remedy = untracked::on_change_of_way();
+        let remedy = untracked::on_change_of_path();
         let facts = self.reconciler.kernel().facts();
         let Some(facts) = facts.filter(|_| !remedy.is_empty()) else {
             return Vec::new();
@@ -94,7 +94,7 @@ impl<K: Host> Actor<K> {
 mod tests {
     use super::*;
 
-    /// The ways that devices 7 and 8 have at a time.
+    /// The paths that devices 7 and 8 have at a time.
     fn look(detours: &mut Detours, now: Instant, with_qdisc: &[u32]) {
         let there = BTreeSet::from([7, 8]);
         let what = |ifindex| {

@@ -25,6 +25,7 @@ use loader::intent::masquerade::Policy;
 use loader::intent::{Intent, Node, Settings};
 use loader::kernel::Observed;
 use loader::netfilter::bypassed::Bypassed;
+use loader::netfilter::conntrack::Exhaustion;
 use loader::netfilter::service_nat::Missed;
 use loader::netlink::Change;
 use loader::reconcile::{Pass, Reconciler};
@@ -32,13 +33,13 @@ use loader::stamp::Stamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
-use super::allocation::Addresses;
+use super::allocation::{Addresses, is_own};
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::detours::Detours;
 use crate::actor::ingress::OwnAddresses;
 use crate::actor::pacer::{Look, Pacer};
 use crate::actor::policy::PolicyFiles;
-use crate::cluster::{AskOutlook, Remarks, Signals};
+use crate::cluster::{ClusterWarnings, DemandQuery, Signals};
 use crate::host::kernel::Host;
 use crate::host::netns;
 use crate::server::Command;
@@ -85,13 +86,15 @@ pub(crate) struct Actor<K> {
     /// The sweeper of translated flows.
     pub(crate) nat: nat::Handle,
     /// Messages about the cluster, for the status.
-    pub(crate) remarks: Remarks,
+    pub(crate) cluster_warnings: ClusterWarnings,
     /// The rules of netfilter that name something.
     pub(crate) bypassed: Bypassed,
-    /// The ways of pods' packets.
+    /// The paths of pods' packets.
     pub(crate) detours: Detours,
     /// Flows that are cut off for want of notes.
     pub(crate) missed: Missed,
+    /// Shortages of conntrack entries.
+    pub(crate) conntrack: Exhaustion,
     /// Settings of the agent that users may not have meant.
     pub(crate) warnings: Vec<String>,
     /// Signals that wake the writer.
@@ -142,10 +145,11 @@ impl<K: Host> Actor<K> {
             started: Instant::now(),
             work: ReconcileStats::default(),
             nat,
-            remarks: Remarks::default(),
+            cluster_warnings: ClusterWarnings::default(),
             bypassed: Bypassed::default(),
             detours: Detours::default(),
             missed: Missed::default(),
+            conntrack: Exhaustion::default(),
             warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),
@@ -161,7 +165,7 @@ impl<K: Host> Actor<K> {
         mut commands: mpsc::Receiver<Command>,
         mut document: watch::Receiver<NodeSource>,
         files: PolicyFiles,
-        mut outlooks: mpsc::Receiver<AskOutlook>,
+        mut demand_queries: mpsc::Receiver<DemandQuery>,
         stop: impl Future<Output = ()>,
     ) {
         tokio::pin!(stop);
@@ -183,7 +187,7 @@ impl<K: Host> Actor<K> {
                 Ok(()) = document.changed() => self.take_document(&mut document),
                 () = self.files.changed() => self.take_policy(),
                 // Without a cluster there are no requests.
-                Some(ask) = outlooks.recv() => self.answer_outlook(ask),
+                Some(ask) = demand_queries.recv() => self.answer_demand(ask),
                 change = next(&mut events) => match change {
                     Some(change) => self.pacer.event(Timer::now(), change),
                     None => events = None,
@@ -239,17 +243,17 @@ impl<K: Host> Actor<K> {
 
     /// Answers with the node's demand and kept blocks, if the request is about the current
     /// document.
-    fn answer_outlook(&mut self, ask: AskOutlook) {
-        let AskOutlook { generation, reply } = ask;
+    fn answer_demand(&mut self, ask: DemandQuery) {
+        let DemandQuery { generation, reply } = ask;
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
-        let outlook = if is_taken {
+        let demand = if is_taken {
             self.update_addresses();
-            self.addresses.outlook(&self.intent)
+            self.addresses.demand(&self.intent)
         } else {
             None
         };
         // The caller may have gone.
-        reply.send(outlook).ok();
+        reply.send(demand).ok();
     }
 
     /// Updates the policy from its files and the cluster's services. The last valid version of an
@@ -284,7 +288,7 @@ impl<K: Host> Actor<K> {
     }
 
     /// Forgets endpoints whose namespace and device are both gone: that pod is dead, and the
-    /// runtime may never say so.
+    /// runtime may never say so. The agent's own addresses stay allocated to it.
     fn drop_dead(&mut self) {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
@@ -301,13 +305,21 @@ impl<K: Host> Actor<K> {
             .map(|(id, _)| *id)
             .collect();
         let owners = dead.iter().filter_map(|id| self.intent.endpoints.get(id));
-        let owners: Vec<_> = owners.map(|endpoint| endpoint.owner.clone()).collect();
+        let owners = owners.map(|endpoint| endpoint.owner.clone());
+        let (own, owners): (Vec<Owner>, Vec<Owner>) = owners.partition(is_own);
+        for owner in &own {
+            if let Err(error) = self.keep_own_addresses(owner) {
+                tracing::error!(%owner, "{error}");
+            }
+        }
         let now = self.addresses.announce_release(&owners);
         for id in dead {
             match self.forget(id) {
                 Ok(None) => {}
                 Ok(Some(owner)) => {
-                    self.addresses.release(&owner, now);
+                    if !is_own(&owner) {
+                        self.addresses.release(&owner, now);
+                    }
                     tracing::info!(%owner, "endpoint dropped: its namespace is gone");
                 }
                 Err(error) => {

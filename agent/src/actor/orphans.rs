@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use api::ids::EndpointId;
 use loader::constants;
-use loader::intent::{About, Endpoint};
+use loader::intent::{Endpoint, EndpointMeta};
 use loader::kernel::{MapEntry, NextHop, Observed};
 use loader::netlink;
 use loader::observation::ownership::finished_device;
@@ -66,7 +66,10 @@ impl<K: Host> Actor<K> {
             "an endpoint has no record: it is served, and its addresses are kept"
         );
         if let Err(error) = self.addresses.adopt(owner, addresses) {
-            tracing::error!(device = owner.interface, "an address is another's: {error}");
+            tracing::error!(
+                device = owner.interface,
+                "cannot keep an address of the endpoint: {error}"
+            );
         }
         self.intent.endpoints.insert(orphan.id(), orphan);
     }
@@ -128,7 +131,7 @@ fn find(
             netns: PathBuf::new(),
             addresses: own,
             mtu: link.mtu,
-            about: About::default(),
+            about: EndpointMeta::default(),
         }
     };
     unknown.map(orphan).collect()

@@ -38,7 +38,7 @@ pub(crate) struct Pacer {
     first_event: Option<Instant>,
     /// True if only foreign routes have changed.
     is_foreign: bool,
-    asked: Option<Instant>,
+    requested: Option<Instant>,
 }
 
 impl Pacer {
@@ -50,7 +50,7 @@ impl Pacer {
             rest: REST,
             first_event: None,
             is_foreign: false,
-            asked: None,
+            requested: None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Pacer {
         self.rest = REST.max(now.duration_since(began) * REST_SHARE);
         let retry = (!is_clean).then_some(GLANCE);
         let next = next.into_iter().chain(retry).min();
-        self.asked = next.map(|next| now + next.max(REST));
+        self.requested = next.map(|next| now + next.max(REST));
         self.first_event = None;
     }
 
@@ -96,7 +96,7 @@ impl Pacer {
             };
             (event + DEBOUNCE).max(last + rest)
         });
-        let pass = [Some(last + AUDIT), self.asked, event]
+        let pass = [Some(last + AUDIT), self.requested, event]
             .into_iter()
             .flatten();
         let glance = self.last_glance.unwrap_or(last) + GLANCE;
@@ -132,8 +132,8 @@ mod tests {
         let first = (ms(220), Look::Pass);
         assert_eq!(pacer.due(ms(210)), first, "the first event counts");
         pacer.passed((ms(219), ms(220)), true, Some(Duration::from_millis(80)));
-        let asked = (ms(300), Look::Pass);
-        assert_eq!(pacer.due(ms(220)), asked, "the pass asked for it");
+        let requested = (ms(300), Look::Pass);
+        assert_eq!(pacer.due(ms(220)), requested, "the pass requested it");
     }
 
     #[test]

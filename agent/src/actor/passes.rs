@@ -4,6 +4,7 @@
 use loader::intent::pod_routes::PodRoutes;
 use loader::kernel::Endpoints;
 use loader::netlink::Change;
+use loader::reconcile::Pass;
 use loader::stamp::Stamp;
 use tokio::time::Instant as Timer;
 
@@ -16,7 +17,7 @@ impl<K: Host> Actor<K> {
     pub(crate) async fn run_pass(&mut self) {
         let began = Timer::now();
         self.folders = self.stamps();
-        let mut seen = self.seen.take();
+        let seen = self.seen.take();
         let mut has_more = false;
         if self.source.value.is_some() && self.take_orphans().await {
             self.look_once().await;
@@ -26,37 +27,11 @@ impl<K: Host> Actor<K> {
             let recorded = recorded.filter(|endpoint| !endpoint.is_orphan());
             let restored = self.store.restore(recorded);
             self.unsaved = restored.err().map(|error| format!("{error:#}"));
-            let keeps_notes = self.reconciler.kernel_mut().keeps_notes();
-            if keeps_notes != self.intent.settings.service_nat {
-                // By now there may be other programs than those that were compared with.
-                seen = None;
-            }
-            self.intent.settings.service_nat = keeps_notes;
-            let routes = PodRoutes::of(&self.intent);
-            self.reconciler.kernel_mut().set_pod_routes(routes);
-            let ports = self.reconciler.kernel_mut().translation_ports();
-            if ports != self.intent.settings.ports {
-                seen = None;
-            }
-            self.intent.settings.ports = ports;
+            let changed = self.take_kernel_settings();
+            // By now there may be other programs than those that were compared with.
+            let seen = seen.filter(|_| !changed);
             let pass = self.reconciler.pass_from(&self.intent, seen).await;
-            self.work.count(pass.applied, pass.failures.len());
-            if pass.applied > 0 {
-                tracing::info!(
-                    steps = pass.applied,
-                    left = pass.remaining,
-                    "kernel changed"
-                );
-            }
-            if pass.failures != self.pass.failures {
-                for failure in &pass.failures {
-                    tracing::warn!(step = failure.step, error = failure.error, "step failed");
-                }
-            }
-            if pass.remaining == 0 && pass.failures.is_empty() {
-                self.reconciler.kernel_mut().settled();
-            }
-            self.pass = pass;
+            self.take_pass(pass);
             self.note_detours();
             self.forget_deleted();
             self.is_outdated = false;
@@ -76,6 +51,40 @@ impl<K: Host> Actor<K> {
         if has_more {
             self.pacer.event(Timer::now(), Change::Own);
         }
+    }
+
+    /// Takes the settings that follow from the kernel's state; true if one of them changed.
+    fn take_kernel_settings(&mut self) -> bool {
+        let kernel = self.reconciler.kernel_mut();
+        let settings = &mut self.intent.settings;
+        let before = (settings.service_nat, settings.ports);
+        settings.service_nat = kernel.keeps_notes();
+        let routes = PodRoutes::of(&self.intent);
+        kernel.set_pod_routes(routes);
+        let settings = &mut self.intent.settings;
+        settings.ports = kernel.translation_ports();
+        before != (settings.service_nat, settings.ports)
+    }
+
+    /// Takes the result of a pass, and logs its changes and its new failures.
+    fn take_pass(&mut self, pass: Pass) {
+        self.work.count(pass.applied, pass.failures.len());
+        if pass.applied > 0 {
+            tracing::info!(
+                steps = pass.applied,
+                left = pass.remaining,
+                "kernel changed"
+            );
+        }
+        if pass.failures != self.pass.failures {
+            for failure in &pass.failures {
+                tracing::warn!(step = failure.step, error = failure.error, "step failed");
+            }
+        }
+        if pass.remaining == 0 && pass.failures.is_empty() {
+            self.reconciler.kernel_mut().settled();
+        }
+        self.pass = pass;
     }
 
     /// Lets follow what time alone changes, and what a pass has found.

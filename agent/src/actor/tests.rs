@@ -166,8 +166,8 @@ impl Host for ModelHost {
 /// A switch without effect.
 struct NoSwitch;
 
-impl nat::Switch for NoSwitch {
-    fn set(&self, _lookups: nat::Lookups) -> Result<()> {
+impl nat::LookupControl for NoSwitch {
+    fn set(&self, _lookups: nat::CompatLookups) -> Result<()> {
         Ok(())
     }
 }

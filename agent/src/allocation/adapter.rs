@@ -10,7 +10,7 @@ use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{BindingError, Eni, EniAddress, NodePools, PodsOnEnis, Pools, Subnet};
 use ipnet::IpNet;
-use kubernetes::crd_mode::FlatPool;
+use kubernetes::node::crd_mode::FlatPool;
 use loader::intent;
 use loader::intent::masquerade;
 
@@ -163,13 +163,13 @@ pub(crate) fn eni_ref(of: &EniAddress) -> EniRef {
 
 /// The requested families of addresses, by default the configured ones.
 pub(crate) fn families(
-    asked: &BTreeSet<Family>,
+    requested: &BTreeSet<Family>,
     configured: &BTreeSet<Family>,
 ) -> BTreeSet<Family> {
-    if asked.is_empty() {
+    if requested.is_empty() {
         configured.clone()
     } else {
-        asked.clone()
+        requested.clone()
     }
 }
 

@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, ensure};
 use api::ids::EndpointId;
 use ipam::{Claim, Cooling, Lease, Time};
 use ipnet::IpNet;
-use loader::intent::About;
+use loader::intent::EndpointMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{self, Point};
@@ -57,7 +57,7 @@ pub(super) struct Ledger {
 pub(super) enum Entry {
     /// An owner without an endpoint of ours, with one lease at least. All the leases are the
     /// owner's.
-    Owner(About),
+    Owner(EndpointMeta),
     /// An address that cools down.
     Cooling(Cooling),
     /// A released block.
@@ -86,7 +86,7 @@ enum Name {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Owners without an endpoint of ours.
-    pub(super) owners: Vec<About>,
+    pub(super) owners: Vec<EndpointMeta>,
     pub(super) cooling: Vec<Cooling>,
     /// Released blocks.
     pub(super) released: BTreeSet<IpNet>,
@@ -372,7 +372,7 @@ fn read(path: &Path, name: &Name) -> Result<Record> {
         "version is {}; {VERSION} is allowed",
         record.version
     );
-    if let Entry::Owner(About { leases, .. }) = &record.entry {
+    if let Entry::Owner(EndpointMeta { leases, .. }) = &record.entry {
         let is_of_first = |lease: &Lease| Some(&lease.owner) == leases.first().map(|l| &l.owner);
         ensure!(
             leases.iter().all(is_of_first),

@@ -16,9 +16,9 @@
 
 pub(crate) mod adapter;
 mod clock;
+mod demand;
 mod errors;
 mod ledger;
-mod outlook;
 mod restore;
 mod save;
 mod show;
@@ -40,10 +40,10 @@ use ipam::{
     Advanced, AllocateError, Allocation, Barrier, Changes, Lease, Manager, Owner, Request, Time,
     Want,
 };
-use kubernetes::handshake::{Handshake, Release};
-use kubernetes::unmet_demand::Unanswered;
+use kubernetes::node::handshake::{Handshake, Release};
+use kubernetes::node::unmet_demand::Unanswered;
 use loader::intent::masquerade;
-use loader::intent::{About, Endpoint, Intent};
+use loader::intent::{Endpoint, EndpointMeta, Intent};
 use tokio::time::Instant;
 
 pub(super) use self::clock::boot_id;
@@ -54,14 +54,14 @@ use self::waiting::{KERNEL, PublicAddress};
 use crate::allocation::adapter as allocation;
 use crate::allocation::adapter::SkipsMasquerade;
 use crate::config::{Config, IpamSection};
-use crate::server::Ask;
+use crate::server::AddressSpec;
 use flows as nat;
 
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;
 
 /// An allocated address, as an answer describes it.
-pub(super) type Given = Allocation<Option<EniAddress>>;
+pub(super) type AllocatedAddress = Allocation<Option<EniAddress>>;
 
 /// The allocator of pods' addresses, with its records.
 pub(super) struct Addresses {
@@ -70,7 +70,7 @@ pub(super) struct Addresses {
     ledger: Ledger,
     manager: Manager<Pods>,
     /// Records of the owners without an endpoint.
-    owners: BTreeMap<Owner, About>,
+    owners: BTreeMap<Owner, EndpointMeta>,
     /// Inputs of the last announcement.
     inputs: Option<Inputs>,
     changes: Changes,
@@ -78,7 +78,7 @@ pub(super) struct Addresses {
     pools_refused: Option<Refused>,
     /// True if the ledger differs from the allocator's state.
     is_stale: bool,
-    /// True if the next outlook may differ from the last one.
+    /// True if the next demand may differ from the last one.
     has_news: bool,
     /// The error of the last attempt to write the ledger.
     unsaved: Option<String>,
@@ -104,7 +104,7 @@ struct Inputs {
 }
 
 /// The current state of the node.
-pub(super) struct Surroundings<'a> {
+pub(super) struct NodeInputs<'a> {
     pub(super) intent: &'a Intent,
     /// Generation of the document that the intent's node was read from.
     pub(super) generation: u64,
@@ -175,26 +175,26 @@ impl Addresses {
     }
 
     /// Updates the allocator from the documents, the host's addresses, the ready ENIs and the time.
-    pub(super) fn update(&mut self, around: &Surroundings<'_>) {
+    pub(super) fn update(&mut self, node: &NodeInputs<'_>) {
         if self.section.enabled {
-            self.observe(around);
+            self.observe(node);
         }
-        self.advance(around);
+        self.advance(node);
     }
 
     /// Updates the blocks that addresses are allocated from.
-    fn observe(&mut self, around: &Surroundings<'_>) {
-        self.look_for_static_address(around);
-        let mut taken = around.taken.clone();
-        if let Some(flat) = &around.intent.node.flat {
+    fn observe(&mut self, node: &NodeInputs<'_>) {
+        self.look_for_static_address(node);
+        let mut taken = node.taken.clone();
+        if let Some(flat) = &node.intent.node.flat {
             // An address that is being released is withheld before the answer is written.
             taken.extend(self.shake_hands(flat));
         }
-        let policy = &around.intent.policy;
-        let settings = &around.intent.settings;
+        let policy = &node.intent.policy;
+        let settings = &node.intent.settings;
         let masquerade = &settings.masquerade;
         let inputs = Inputs {
-            generation: around.generation,
+            generation: node.generation,
             pools: policy.pools.clone(),
             taken,
         };
@@ -211,7 +211,7 @@ impl Addresses {
             let kind = allocation::kind(pools, settings, Box::new(skips));
             manager.reconfigure(kind);
             self.pools_refused = refused;
-            let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
+            let document = allocation::node_pools(&node.intent.node, inputs.taken.clone());
             let unconfirmed = manager.allocator().unconfirmed().count();
             let changes = manager.observe(document);
             self.has_news = true;
@@ -228,7 +228,7 @@ impl Addresses {
         if are_read {
             allocator.lift(Barrier::POOLS);
         }
-        if let Some(ready) = &around.ready {
+        if let Some(ready) = &node.ready {
             allocator.set_ready(ready.clone());
             allocator.lift(KERNEL);
         }
@@ -236,14 +236,14 @@ impl Addresses {
 
     /// Ends leases and cooldowns that are over. An address stays held while the kernel has, or may
     /// have, objects of it.
-    fn advance(&mut self, around: &Surroundings<'_>) {
+    fn advance(&mut self, node: &NodeInputs<'_>) {
         let at_once = self.section.cooldown.get().is_zero();
         let now = Self::now();
         let is_quiet = |address| {
-            around.lingering.is_some_and(|all| !all.contains(&address))
-                && (at_once || around.nat.is_quiet(address))
+            node.lingering.is_some_and(|all| !all.contains(&address))
+                && (at_once || node.nat.is_quiet(address))
         };
-        let is_over = |address| is_quiet(address) && (at_once || around.nat.is_forgotten(address));
+        let is_over = |address| is_quiet(address) && (at_once || node.nat.is_forgotten(address));
         let allocator = self.manager.allocator_mut();
         let mut leaving = BTreeSet::new();
         if !at_once {
@@ -253,13 +253,13 @@ impl Addresses {
                     .map(|cooling| cooling.address)
                     .filter(|a| is_quiet(*a)),
             );
-            around.nat.set_leaving(&leaving);
+            node.nat.set_leaving(&leaving);
         }
         let advanced = allocator.advance(now, is_over);
         if !advanced.cooled.is_empty() {
             // From now on conntrack entries of the address belong to its next pod.
             leaving.retain(|address| !advanced.cooled.contains(address));
-            around.nat.set_leaving(&leaving);
+            node.nat.set_leaving(&leaving);
         }
         self.has_news |= advanced != Advanced::default();
         for lease in &advanced.expired {
@@ -276,8 +276,8 @@ impl Addresses {
         &mut self,
         owner: &Owner,
         addresses: &BTreeSet<IpAddr>,
-        ask: &Ask,
-    ) -> Result<Vec<Given>, AllocateError> {
+        ask: &AddressSpec,
+    ) -> Result<Vec<AllocatedAddress>, AllocateError> {
         if let Some(lease) = self.held_by(&EndpointId::of(owner).unknown_owner()).pop() {
             return Err(AllocateError::HasAnother {
                 owner: owner.clone(),
@@ -357,8 +357,8 @@ impl Addresses {
     }
 
     /// Records an owner that has addresses and no endpoint.
-    pub(super) fn is_without_endpoint(&mut self, owner: &Owner, ask: &Ask) {
-        let about = About {
+    pub(super) fn is_without_endpoint(&mut self, owner: &Owner, ask: &AddressSpec) {
+        let about = EndpointMeta {
             device: None,
             network: ask.network.clone(),
             pod: ask.pod.clone(),
@@ -371,7 +371,7 @@ impl Addresses {
     }
 
     /// Records of the owners that have addresses and no endpoint.
-    pub(super) fn owners(&self) -> &BTreeMap<Owner, About> {
+    pub(super) fn owners(&self) -> &BTreeMap<Owner, EndpointMeta> {
         &self.owners
     }
 

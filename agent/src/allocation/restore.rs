@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use api::ids::EndpointId;
 use ipam::node::Pools;
-use ipam::{Claim, Lease, Manager, Owner, SeenEndpoint, Settings, State};
+use ipam::{Claim, Lease, Manager, Owner, Restored, SeenEndpoint, Settings, State};
 use loader::intent;
-use loader::intent::{About, Endpoint};
+use loader::intent::{Endpoint, EndpointMeta};
 
 use super::ledger::Found;
 use super::{Addresses, Pods, SkipsMasquerade, allocation};
@@ -17,7 +17,7 @@ pub(super) struct Restoration {
     /// The allocator, which does not allocate yet.
     pub(super) manager: Manager<Pods>,
     /// Records of the owners that have addresses and no endpoint.
-    pub(super) owners: BTreeMap<Owner, About>,
+    pub(super) owners: BTreeMap<Owner, EndpointMeta>,
     /// Owners of unreadable records whose addresses are all known from other records.
     pub(super) settled: Vec<EndpointId>,
     /// Conflicts between endpoints, for the status.
@@ -46,32 +46,54 @@ pub(super) fn restore<'a>(
         });
     }
     let of_endpoints: BTreeSet<Owner> = seen.iter().map(|one| one.owner.clone()).collect();
-    let mut owners = BTreeMap::new();
-    for about in &found.owners {
-        let Some(owner) = about.leases.first().map(|lease| lease.owner.clone()) else {
-            continue;
-        };
-        let is_claimed = |lease: &Lease| lease.claim == Claim::Claimed;
-        if about.leases.iter().any(is_claimed) && !of_endpoints.contains(&owner) {
-            // A claimed lease stays until its owner is deleted: a foreign plugin made its endpoint.
-            let addresses = about.leases.iter().map(|lease| lease.address);
-            seen.push(SeenEndpoint {
-                owner: owner.clone(),
-                addresses: addresses.collect(),
-            });
-        }
-        let known = About {
-            leases: Vec::new(),
-            ..about.clone()
-        };
-        owners.insert(owner, known);
-    }
+    let (mut owners, of_others) = owners(&found, &of_endpoints);
+    seen.extend(of_others);
     let (unknown, settled) = unknown(&found, &seen);
     seen.extend(unknown);
     let state = state(found, leases);
     let no_policy_yet: SkipsMasquerade = Box::new(|_| None);
     let kind = allocation::kind(Pools::default(), of_node, no_policy_yet);
     let (manager, restored) = Manager::restore(kind, settings, state, Some(&seen), now);
+    log(&restored);
+    let has_any = |owner: &Owner| manager.allocator().held_by(owner).next().is_some();
+    owners.retain(|owner, _| has_any(owner) && !of_endpoints.contains(owner));
+    Restoration {
+        owners,
+        settled,
+        conflicts: restored.conflicts.iter().map(ToString::to_string).collect(),
+        manager,
+    }
+}
+
+/// Records of the ledger's owners, and the owners among them whose endpoint a foreign plugin made: a
+/// claimed lease stays until its owner is deleted.
+fn owners(
+    found: &Found,
+    of_endpoints: &BTreeSet<Owner>,
+) -> (BTreeMap<Owner, EndpointMeta>, Vec<SeenEndpoint>) {
+    let (mut owners, mut of_others) = (BTreeMap::new(), Vec::new());
+    for about in &found.owners {
+        let Some(owner) = about.leases.first().map(|lease| lease.owner.clone()) else {
+            continue;
+        };
+        let is_claimed = |lease: &Lease| lease.claim == Claim::Claimed;
+        if about.leases.iter().any(is_claimed) && !of_endpoints.contains(&owner) {
+            let addresses = about.leases.iter().map(|lease| lease.address);
+            of_others.push(SeenEndpoint {
+                owner: owner.clone(),
+                addresses: addresses.collect(),
+            });
+        }
+        let known = EndpointMeta {
+            leases: Vec::new(),
+            ..about.clone()
+        };
+        owners.insert(owner, known);
+    }
+    (owners, of_others)
+}
+
+fn log(restored: &Restored) {
     tracing::info!(
         kept = restored.kept,
         unclaimed = restored.unclaimed,
@@ -85,14 +107,6 @@ pub(super) fn restore<'a>(
     }
     for conflict in &restored.conflicts {
         tracing::error!("{conflict}");
-    }
-    let has_any = |owner: &Owner| manager.allocator().held_by(owner).next().is_some();
-    owners.retain(|owner, _| has_any(owner) && !of_endpoints.contains(owner));
-    Restoration {
-        owners,
-        settled,
-        conflicts: restored.conflicts.iter().map(ToString::to_string).collect(),
-        manager,
     }
 }
 

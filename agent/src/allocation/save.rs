@@ -1,7 +1,7 @@
 //! Writing the ledger.
 
 use ipam::{Cooling, Lease, Owner, Time};
-use loader::intent::About;
+use loader::intent::EndpointMeta;
 
 use super::Addresses;
 use super::ledger::Entry;
@@ -55,7 +55,7 @@ impl Addresses {
             .filter(|(owner, _)| !leaving.contains(owner));
         let owners = staying.filter_map(|(owner, about)| {
             let leases: Vec<Lease> = allocator.held_by(owner).cloned().collect();
-            let about = About {
+            let about = EndpointMeta {
                 leases,
                 ..about.clone()
             };

@@ -10,16 +10,17 @@ use api::types::{
     UnansweredStatus,
 };
 use ipam::{Claim, Family, Lease, Life, Owner, Problem};
-use kubernetes::unmet_demand::Wanting;
+use kubernetes::node::unmet_demand::UnmetDemand;
 use loader::intent::Intent;
 
 use super::Addresses;
 use crate::config::{Config, IpamMode};
+use crate::faults;
 use flows as nat;
 
 /// True for an owner of the agent's own addresses.
 pub(crate) fn is_own(owner: &Owner) -> bool {
-    ingress::Request::is_agents(&owner.container_id)
+    !faults::is_older() && ingress::Request::is_agents(&owner.container_id)
 }
 
 impl Addresses {
@@ -150,7 +151,7 @@ impl Addresses {
         let refused = refused.map(ToString::to_string);
         let bad = bad_deletes.iter().map(|path| {
             let path = path.display();
-            format!("a delete that the CNI plugin left cannot be read: {path}")
+            format!("cannot read a delete that the CNI plugin queued: {path}")
         });
         AllocationStatus {
             enabled,
@@ -171,7 +172,7 @@ impl Addresses {
     /// Demand that has not been met in time.
     pub(crate) fn unanswered(&self) -> Vec<UnansweredStatus> {
         let overdue = self.unanswered.overdue(self.began.elapsed());
-        let status = |(of, age): (&Wanting, Duration)| UnansweredStatus {
+        let status = |(of, age): (&UnmetDemand, Duration)| UnansweredStatus {
             pool: of.pool.clone(),
             family: of.family,
             wanted: of.wanted,
@@ -226,7 +227,7 @@ fn is_refusal(problem: &Problem) -> bool {
 /// Addresses that are not allocated because conntrack entries of them persist.
 fn resting(nat: &nat::Handle) -> impl Iterator<Item = String> {
     let lasting = nat.lasting().into_iter();
-    lasting.map(|(address, entries)| format!("{address} is not given again yet: {entries}"))
+    lasting.map(|(address, entries)| format!("{address} is not reused yet: {entries}"))
 }
 
 fn expires(lease: &Lease) -> Option<u64> {

@@ -6,7 +6,7 @@ use api::{ApiError, ErrorCode};
 use ipam::{AllocateError, Barrier};
 use loader::intent::StaticAddress;
 
-use super::{Addresses, Surroundings};
+use super::{Addresses, NodeInputs};
 
 /// Barrier until the kernel has been observed.
 pub(super) const KERNEL: Barrier = Barrier::new("a first look at the kernel");
@@ -40,9 +40,9 @@ pub(crate) struct Room {
 impl Addresses {
     /// Updates the state of the node's public address. Once it is settled, its loss stops no
     /// allocation.
-    pub(super) fn look_for_static_address(&mut self, around: &Surroundings<'_>) {
-        let has_document = around.generation > 0;
-        let is_awaited = around.intent.node.static_address == StaticAddress::Awaited;
+    pub(super) fn look_for_static_address(&mut self, node: &NodeInputs<'_>) {
+        let has_document = node.generation > 0;
+        let is_awaited = node.intent.node.static_address == StaticAddress::Awaited;
         if has_document && self.public_address != PublicAddress::Settled {
             self.public_address = if is_awaited {
                 PublicAddress::Awaited

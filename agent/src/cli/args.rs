@@ -83,10 +83,10 @@ pub(super) enum Command {
     /// List the endpoints (pod attachments).
     Endpoints(Output),
 
-    /// List the pools with their used, resting, free and requested addresses.
+    /// List the pools with their addresses: in use, cooling down, free and requested.
     Pools(Output),
 
-    /// List the addresses in use, and those that rest after their use.
+    /// List the addresses in use, and those that cool down.
     Addresses(Output),
 
     /// List the ENIs, each with its readiness and the reason.
@@ -144,7 +144,7 @@ Example:
     /// runtime's configuration list goes first. The plugin's binaries stay; `towpath cni uninstall`
     /// removes them.
     Cleanup {
-        /// Proceed although endpoints lose their network.
+        /// Proceed even if endpoints lose their network.
         #[arg(long)]
         yes: bool,
         /// Folder of the runtime's network configurations.
@@ -154,7 +154,7 @@ Example:
         output: Output,
     },
 
-    /// Check and explain the configuration.
+    /// Check, explain and write configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
 
@@ -262,7 +262,7 @@ pub(super) enum CniCommand {
     /// Install the plugin and its configuration list for the container runtime.
     ///
     /// The binaries come first. The list, by which the runtime finds them, follows once the agent is
-    /// ready. Files that are right already stay untouched, and so does every other file.
+    /// ready. Files that are up to date stay untouched, and so do all foreign files.
     #[command(after_help = "\
 Example:
   towpath cni install --wait-ready=120")]
@@ -287,8 +287,8 @@ Example:
     /// Install the plugin when the agent is ready, and keep it installed until SIGTERM.
     ///
     /// It runs beside the agent in its pod. A list from before the node's last boot is removed first,
-    /// so that the runtime reports the network ready only once the agent is. Changes by others are
-    /// undone within a second, but entries that they add to the list stay. The installation stays
+    /// so that the runtime reports the network ready only once the agent is. Changes by other programs
+    /// are undone within a second, but foreign entries of the list stay. The installation stays
     /// afterwards: pods can be deleted while no agent runs.
     #[command(after_help = "\
 Example:
@@ -305,7 +305,7 @@ Example:
 
     /// Remove the configuration list, then the plugin.
     ///
-    /// A list with entries of others stays without the plugin's entry.
+    /// A list with foreign entries stays, without the plugin's entry.
     Uninstall {
         #[command(flatten)]
         place: PlaceArgs,
@@ -404,6 +404,15 @@ pub(super) enum ConfigCommand {
     },
     /// Show every setting with its value and its help.
     Show(Output),
+    /// Write a configuration file with every default and its help to standard output.
+    #[command(after_help = "\
+Example:
+  towpath config example > /etc/towpath/config.yaml")]
+    Example,
+    /// Write the JSON schema of the configuration file to standard output.
+    Schema,
+    /// Write the reference of all settings in Markdown to standard output.
+    Reference,
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{CniCommand, ContentArgs, PlaceArgs};
-use crate::cni_install as cni;
-use crate::cni_install::{Install, Place, Report};
+use crate::run::cni_install as cni;
+use crate::run::cni_install::{Install, Place, Report};
 use terminal::one_line;
 
 /// Runs one of them; `socket` is the agent's, `state_dir` the plugin's.
@@ -80,7 +80,7 @@ fn text(report: &Report) -> String {
             .map(move |path| format!("{kind}: {}", path.display()))
     });
     let others = report.others.iter();
-    let others = others.map(|plugin| format!("kept of others: {plugin}"));
+    let others = others.map(|plugin| format!("kept foreign entry: {plugin}"));
     let notes = report.notes.iter().map(|note| format!("note: {note}"));
     files
         .chain(others)

@@ -1,7 +1,7 @@
 //! The action of each command.
 
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,6 +11,7 @@ use api::ids::Owner;
 use api::types::ObjectState;
 use api::types::{AddEndpoint, FlowFilter, HealthState};
 use clap::CommandFactory as _;
+use clap_complete::Shell;
 use ipam::Family;
 use loader::netlink::find_sysctls_in;
 use serde_json::json;
@@ -18,51 +19,24 @@ use terminal::Output;
 use tracing_subscriber::EnvFilter;
 
 use super::args::{
-    Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand,
-    OwnerArgs,
+    Cli, CniCommand, Command, EndpointCommand, FlushArgs, MasqCommand, NatCommand, OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
-use super::{cni, render};
+use super::{cni, config, render};
 use crate::config::Config;
 
 /// Where `ip netns` keeps its namespaces.
 const NETNS_FOLDER: &str = "/run/netns";
 
 pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let Cli {
-        config,
-        socket,
-        timeout,
-        command,
-    } = cli;
-    match command {
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
-            terminal::text(&String::from_utf8_lossy(&script))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Config(ConfigCommand::Check { file, output }) => {
-            return check(&file, output);
-        }
-        Command::Run
-        | Command::Status(_)
-        | Command::Ready
-        | Command::Endpoints(_)
-        | Command::Pools(_)
-        | Command::Addresses(_)
-        | Command::Enis(_)
-        | Command::Routes { .. }
-        | Command::Masq { .. }
-        | Command::Metrics { .. }
-        | Command::Nat(_)
-        | Command::Endpoint(_)
-        | Command::Cni(_)
-        | Command::Cleanup { .. }
-        | Command::Config(ConfigCommand::Show(_)) => {}
-    }
-    let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
+    let command = match cli.command {
+        Command::Completions { shell } => return completions(shell),
+        Command::Config(command) => return config::run(command, cli.config.as_deref()),
+        command => command,
+    };
+    let config = config::load(cli.config.as_deref())?;
     find_sysctls_in(config.kernel.sysctls.as_path());
+    let socket = cli.socket;
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
     let runtime = runtime()?;
     if let Command::Cni(command) = command {
@@ -74,37 +48,35 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let client = Client::new(socket);
-    let client = match timeout {
+    let client = match cli.timeout {
         Some(timeout) => client.with_timeout(timeout),
         None => client,
     };
-    runtime.block_on(with_config(command, config, client))
+    runtime.block_on(with_config(command, &config, &client))
+}
+
+fn completions(shell: Shell) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
+    terminal::text(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn with_config(
     command: Command,
-    config: Config,
-    client: Client,
+    config: &Config,
+    client: &Client,
 ) -> Result<ExitCode, Failure> {
     match command {
         Command::Run => {
-            log(&config);
-            Box::pin(crate::run(&config, client.socket())).await?;
+            log(config);
+            Box::pin(crate::run(config, client.socket())).await?;
         }
-        Command::Status(output) => {
-            let status = client.status().await?;
-            terminal::value(output, &status, render::status)?;
-            if status.health.state != HealthState::Ready {
-                return Ok(ExitCode::from(NOT_READY));
-            }
-        }
+        Command::Status(output) => return status(output, client).await,
         Command::Ready => client.ready().await?,
         Command::Endpoints(output) => {
-            terminal::value(
-                output,
-                client.endpoints().await?.as_slice(),
-                render::endpoints,
-            )?;
+            let endpoints = client.endpoints().await?;
+            terminal::value(output, endpoints.as_slice(), render::endpoints)?;
         }
         Command::Pools(output) => {
             terminal::value(output, client.pools().await?.as_slice(), render::pools)?;
@@ -120,50 +92,58 @@ async fn with_config(
             objects.retain(|object| !differing || object.state != ObjectState::Present);
             terminal::value(output, objects.as_slice(), render::objects)?;
         }
-        Command::Masq {
-            command: None,
-            output,
-        } => terminal::value(output, &client.masquerade().await?, render::masquerade)?,
-        Command::Masq {
-            command:
-                Some(MasqCommand::Explain {
-                    source,
-                    destination,
-                    protocol,
-                    output,
-                }),
-            ..
-        } => {
-            let tuple = Tuple::new(protocol, source, destination).map_err(anyhow::Error::from)?;
-            terminal::value(output, &client.explain(&tuple).await?, render::explanation)?;
-        }
+        Command::Masq { command, output } => masquerade(command, output, client).await?,
         Command::Metrics { drops, all, output } => {
             let mut metrics = client.metrics().await?;
             metrics.retain(|metric| (metric.drop || !drops) && (metric.packets > 0 || all));
             terminal::value(output, metrics.as_slice(), render::metrics)?;
         }
-        Command::Nat(command) => nat(command, &client).await?,
-        Command::Endpoint(command) => endpoint(command, &client).await?,
+        Command::Nat(command) => nat(command, client).await?,
+        Command::Endpoint(command) => endpoint(command, client).await?,
         Command::Cleanup {
             yes,
             conf_dir,
             output,
         } => {
-            let removed = crate::cleanup(&config, &conf_dir, yes).await?;
+            let removed = crate::cleanup(config, &conf_dir, yes).await?;
             terminal::value(output, &removed, render::removed)?;
             if !removed.failures.is_empty() {
-                return Err(anyhow!("{} objects of ours stay", removed.failures.len()).into());
+                return Err(anyhow!("{} objects of Towpath remain", removed.failures.len()).into());
             }
         }
-        Command::Config(ConfigCommand::Show(output)) => {
-            terminal::value(output, config.explain().as_slice(), render::config)?;
-        }
         // Done before the runtime was started.
-        Command::Config(ConfigCommand::Check { .. })
-        | Command::Completions { .. }
-        | Command::Cni(_) => {}
+        Command::Config(_) | Command::Completions { .. } | Command::Cni(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn status(output: Output, client: &Client) -> Result<ExitCode, Failure> {
+    let status = client.status().await?;
+    terminal::value(output, &status, render::status)?;
+    Ok(match status.health.state {
+        HealthState::Ready => ExitCode::SUCCESS,
+        HealthState::Degraded | HealthState::NotReady => ExitCode::from(NOT_READY),
+    })
+}
+
+async fn masquerade(
+    command: Option<MasqCommand>,
+    output: Output,
+    client: &Client,
+) -> Result<(), Failure> {
+    let Some(MasqCommand::Explain {
+        source,
+        destination,
+        protocol,
+        output,
+    }) = command
+    else {
+        terminal::value(output, &client.masquerade().await?, render::masquerade)?;
+        return Ok(());
+    };
+    let tuple = Tuple::new(protocol, source, destination).map_err(anyhow::Error::from)?;
+    terminal::value(output, &client.explain(&tuple).await?, render::explanation)?;
+    Ok(())
 }
 
 async fn endpoint(command: EndpointCommand, client: &Client) -> Result<(), Failure> {
@@ -246,32 +226,8 @@ impl From<OwnerArgs> for Owner {
     }
 }
 
-/// Checks a configuration as the agent does before it starts.
-fn check(file: &Path, output: Output) -> Result<ExitCode, Failure> {
-    let checked = Config::load(Some(file)).map_err(anyhow::Error::from);
-    let checked = checked.and_then(|config| runtime()?.block_on(crate::check(&config)));
-    let checked = match checked {
-        Ok(checked) => checked,
-        Err(error) => {
-            let message = format!("{error:#}");
-            let bad = json!({"file": file, "good": false, "error": message});
-            // The message itself goes to stderr.
-            terminal::value(output, &bad, |_, _| String::new())?;
-            return Err(error.into());
-        }
-    };
-    let warnings = [checked.warnings, checked.files].concat();
-    let table = |_: &_, _| {
-        let lines = warnings.iter().map(|text| format!("warning: {text}\n"));
-        let lines: String = lines.collect();
-        format!("{lines}{} is good\n", file.display())
-    };
-    let good = json!({"file": file, "good": true, "warnings": warnings});
-    terminal::value(output, &good, table)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
+/// A runtime of one thread.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().context("start the runtime")
 }

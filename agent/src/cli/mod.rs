@@ -3,6 +3,7 @@
 mod args;
 mod cni;
 mod commands;
+mod config;
 mod duration;
 mod failure;
 mod render;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use apiserver::client::PATIENCE;
+use apiserver::client::REPLY_TIMEOUT;
 use apiserver::retry::Retry;
 use apiserver::{cause, objects};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kubernetes::exhaustion::{self, CONDITION, Exhaustion};
+use kubernetes::report::exhaustion::{self, CONDITION, Exhaustion};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Command, Handle};
@@ -62,7 +62,7 @@ impl Condition {
     /// Makes the condition right, if the API server answers in time. The answer is true if the Node
     /// has the condition.
     async fn write(&self, exhausted: &[String]) -> Result<bool> {
-        let written = timeout(PATIENCE, self.look(exhausted)).await;
+        let written = timeout(REPLY_TIMEOUT, self.look(exhausted)).await;
         written.context("the API server does not answer").flatten()
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kubernetes::pool_selection::Metadata;
+use kubernetes::pool::pool_selection::Metadata;
 use tokio::time::{Instant, sleep_until};
 
 use crate::state::kept::Kept;

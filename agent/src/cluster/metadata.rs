@@ -13,7 +13,7 @@ use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
-use kubernetes::pool_selection::Metadata;
+use kubernetes::pool::pool_selection::Metadata;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -139,17 +139,17 @@ impl Metadatas {
         }
         let api = objects::metadata(&self.client, "Namespace", "namespaces");
         let what = format!("namespace {}", pod.namespace);
-        let asked = ask(&api, &pod.namespace, &what).await;
-        Ok((of_pod, or_kept(asked, kept)?.0))
+        let answer = ask(&api, &pod.namespace, &what).await;
+        Ok((of_pod, or_kept(answer, kept)?.0))
     }
 
     /// A pod that is not followed; true if the server does not answer, and the kept one applies.
     async fn ask_pod(&self, pod: &PodRef) -> Result<(Metadata, bool), Unknown> {
         let api = objects::pods_of(&self.client, &pod.namespace);
-        let asked = ask(&api, &pod.name, &format!("pod {pod}")).await;
+        let answer = ask(&api, &pod.name, &format!("pod {pod}")).await;
         let key = (pod.namespace.clone(), pod.name.clone());
         let kept = known(&self.pods.kept, &key).filter(|kept| is_of(kept, pod));
-        let (found, is_away) = or_kept(asked, kept)?;
+        let (found, is_away) = or_kept(answer, kept)?;
         if !is_of(&found, pod) {
             // The one that the runtime means is gone.
             return Err(Unknown::Missing(format!("this pod {pod}")));
@@ -160,11 +160,11 @@ impl Metadatas {
 
 /// The server's answer, or else the kept object; true in that case.
 fn or_kept(
-    asked: Result<Metadata, Unknown>,
+    answer: Result<Metadata, Unknown>,
     kept: Option<Metadata>,
 ) -> Result<(Metadata, bool), Unknown> {
-    match (asked, kept) {
-        (Ok(asked), _) => Ok((asked, false)),
+    match (answer, kept) {
+        (Ok(answer), _) => Ok((answer, false)),
         (Err(Unknown::Unreachable { .. }), Some(kept)) => Ok((kept, true)),
         (Err(error), _) => Err(error),
     }
@@ -234,7 +234,7 @@ fn known(all: &Known, key: &Key) -> Option<Metadata> {
 
 fn follow(
     events: impl Stream<Item = watcher::Result<Event<PartialObjectMeta>>> + Send + 'static,
-    told: Option<(Arc<Notify>, Handle)>,
+    listeners: Option<(Arc<Notify>, Handle)>,
     mut keeper: Keeper,
 ) -> Objects {
     let objects = Objects {
@@ -267,7 +267,7 @@ fn follow(
                         kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
                     }
                     keeper.take_note(is_whole, is_new);
-                    if let Some((changed, agent)) = &told {
+                    if let Some((changed, agent)) = &listeners {
                         changed.notify_one();
                         for pod in gone.iter().flat_map(names) {
                             agent.tell(Command::PodGone(pod)).await;
@@ -275,8 +275,8 @@ fn follow(
                     }
                 }
                 Err(error) => {
-                    let told = cause::chain(&error);
-                    tracing::debug!("pods or namespaces are not followed: {told}");
+                    let text = cause::chain(&error);
+                    tracing::debug!("pods or namespaces are not followed: {text}");
                     // This is in addition to the wait that grows with failures.
                     sleep(retry::requested(&error).unwrap_or_default()).await;
                 }
@@ -411,8 +411,8 @@ mod tests {
             uid: Some(uid.to_owned()),
         };
         let web = pod("web", "u-web");
-        let told = all.of(&web).await.unwrap_err().to_string();
-        assert!(told.contains("namespace shop is not known"), "{told}");
+        let error = all.of(&web).await.unwrap_err().to_string();
+        assert!(error.contains("namespace shop is not known"), "{error}");
         all.namespaces.kept = keyed(vec![one("", "shop")]);
         let (of_pod, of_namespace) = all.of(&web).await.unwrap();
         assert_eq!(
@@ -420,8 +420,8 @@ mod tests {
             ("u-web", "u-shop")
         );
         for other in [pod("web", "u-next"), pod("other", "u-other")] {
-            let told = all.of(&other).await.unwrap_err().to_string();
-            assert!(told.contains("does not answer"), "{told}");
+            let error = all.of(&other).await.unwrap_err().to_string();
+            assert!(error.contains("does not answer"), "{error}");
         }
         // Watched metadata take precedence.
         let newer = Metadata {

@@ -3,7 +3,7 @@
 //! ```text
 //!  API server ──watch──> node, pools, pods, namespaces ──> the same receivers that files feed
 //!      ^                        │
-//!      └──────writer <── outlook of the actor       gate: the pool of a pod, before the actor sees it
+//!      └──────writer <── demand of the actor        gate: the pool of a pod, before the actor sees it
 //! ```
 
 mod exhaustion;
@@ -29,8 +29,8 @@ use apiserver::events::{Events, Reporter};
 use apiserver::objects;
 use datapath_common::mark::MarkLayout;
 use document::read_file;
-use kubernetes::node_pools::Outlook;
-use kubernetes::parameters::Parameters;
+use kubernetes::node::node_pools::NodeDemand;
+use kubernetes::node::parameters::Parameters;
 use loader::intent::masquerade::Pools;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -43,7 +43,7 @@ use self::node::{NodeTask, cards, identity, instance};
 pub(crate) use self::policies::Unenforced;
 use self::pool_gate::Gate;
 pub(crate) use self::services::ServicesSource;
-pub(crate) use self::warnings::Remarks;
+pub(crate) use self::warnings::ClusterWarnings;
 use crate::config::{AbsolutePath, Config, KubernetesSection, ServiceCidrs};
 use crate::server::Handle;
 use crate::sources::follow::Followed;
@@ -58,15 +58,15 @@ pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
 ///
 /// The actor gives no answer while it has another generation, or gives no addresses yet.
 #[derive(Debug)]
-pub(crate) struct AskOutlook {
+pub(crate) struct DemandQuery {
     pub(crate) generation: u64,
-    pub(crate) reply: oneshot::Sender<Option<Outlook>>,
+    pub(crate) reply: oneshot::Sender<Option<NodeDemand>>,
 }
 
 /// Signals to the writer that there may be something to write.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// The outlook may have changed, as the actor reports.
+    /// The demand may have changed, as the actor reports.
     pub(crate) changed: Notify,
     /// The agent's own addresses; `None` while they are not known.
     pub(crate) ingress: watch::Sender<Option<BTreeSet<IpAddr>>>,
@@ -93,13 +93,13 @@ pub(crate) struct Cluster {
     /// The reason why the Node may still keep pods off.
     pub(crate) keeps_off: watch::Receiver<Option<String>>,
     /// Queries of the writer.
-    pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
+    pub(crate) demand_queries: mpsc::Receiver<DemandQuery>,
     /// Gate that commands pass before they reach the actor.
     pub(crate) gate: Gate,
     /// Signals that make the writer check.
     pub(crate) signals: Arc<Signals>,
-    /// Remarks for the status.
-    pub(crate) remarks: Remarks,
+    /// Warnings for the status.
+    pub(crate) warnings: ClusterWarnings,
 }
 
 /// A cluster that the settings name. It has had no request yet.
@@ -145,76 +145,37 @@ impl Cluster {
             parameters,
             connection,
         } = prepared;
-        let kept = kept.with_server(Server::new(
-            &connection.server.url,
-            &connection.server.roots,
-        ));
+        let server = &connection.server;
+        let kept = kept.with_server(Server::new(&server.url, &server.roots));
         let section = &config.kubernetes;
-        let remarks = Remarks::default();
-        let creation = section.create_node.then(|| Creation {
-            parameters,
-            instance: instance::look(section.metadata_endpoint, remarks.clone()),
-        });
-        cards::follow(section.metadata_endpoint, agent.clone());
-        let signals = Arc::new(Signals::default());
-        let (ask, outlooks) = mpsc::channel(1);
-        let (written, from_writer) = mpsc::channel(1);
-        let (task, node, current) = NodeTask::new(
-            connection.clone(),
-            name.clone(),
-            (mark, section.ipam.mode),
-            creation,
-        );
-        let task = task.of_instance(identity::look(section.metadata_endpoint));
-        tokio::spawn(task.keeping(kept.clone()).run(from_writer));
-        let writer = Writer {
-            nodes: objects::cilium_nodes(&connection.client),
-            name: name.clone(),
-            current,
-            ask,
-            written,
-            signals: Arc::clone(&signals),
-            interval: section.update_interval.get(),
+        let tasks = Tasks {
+            connection: &connection,
+            name: &name,
+            section,
+            agent,
+            signals: Arc::default(),
+            warnings: ClusterWarnings::default(),
         };
-        tokio::spawn(writer.run());
+        cards::follow(section.metadata_endpoint, agent.clone());
+        let (node, demand_queries) = tasks.follow_node(parameters, mark, &kept);
         let (candidates, candidates_seen) = watch::channel(None);
         // Read before the first answer of the server replaces the record.
         let used_pools = UsedPools::open(&kept, Some(POOLS_PLACE));
         let kept_pools = kept.of(Subject::Pools);
-        let pools = pools::follow(&connection, candidates, remarks.clone(), kept_pools);
+        let pools = pools::follow(&connection, candidates, tasks.warnings.clone(), kept_pools);
         let metadatas = Metadatas::follow(&connection, &name, agent, &kept);
         let events = Events::start(&connection.client, reporter(&name));
         tokio::spawn(refusals::run(name.clone(), agent.clone(), events.clone()));
-        let condition = Condition {
-            client: connection.client.clone(),
-            node: name.clone(),
-            agent: agent.clone(),
-        };
-        tokio::spawn(condition.run());
-        let unenforced = (config.datapath.path == PathMode::Direct).then(|| {
-            policies::follow(
-                &connection,
-                metadatas.clone(),
-                Arc::clone(&signals),
-                agent.clone(),
-                events.clone(),
-            )
-        });
-        let (trouble, keeps_off) = watch::channel(None);
-        let arrival = Arrival {
-            client: connection.client.clone(),
-            node: name.clone(),
-            taint: section.startup_taint.clone(),
-            agent: agent.clone(),
-            trouble,
-        };
-        tokio::spawn(arrival.run());
+        tasks.report_conditions();
+        let unenforced = (config.datapath.path == PathMode::Direct)
+            .then(|| tasks.follow_policies(metadatas.clone(), events.clone()));
+        let keeps_off = tasks.watch_taint();
         let gate = Gate::new(
             metadatas,
             candidates_seen,
             config.ipam.default_pool.as_str().to_owned(),
             config.ipam.families.get().clone(),
-            Arc::clone(&signals),
+            Arc::clone(&tasks.signals),
             events,
         );
         Self {
@@ -225,11 +186,95 @@ impl Cluster {
             services: services::follow(&connection, config.services.cidrs == ServiceCidrs::Unknown),
             unenforced,
             keeps_off,
-            outlooks,
+            demand_queries,
             gate,
-            signals,
-            remarks,
+            signals: tasks.signals,
+            warnings: tasks.warnings,
         }
+    }
+}
+
+/// The start of the tasks that share the connection.
+struct Tasks<'a> {
+    connection: &'a Connection,
+    /// The node's name.
+    name: &'a str,
+    section: &'a KubernetesSection,
+    agent: &'a Handle,
+    signals: Arc<Signals>,
+    warnings: ClusterWarnings,
+}
+
+impl Tasks<'_> {
+    /// Follows the node's object, creates it if it has to, and writes the node's demand.
+    fn follow_node(
+        &self,
+        parameters: Parameters,
+        mark: MarkLayout,
+        kept: &Kept,
+    ) -> (watch::Receiver<NodeSource>, mpsc::Receiver<DemandQuery>) {
+        let section = self.section;
+        let creation = section.create_node.then(|| Creation {
+            parameters,
+            claims: None,
+            instance: instance::look(section.metadata_endpoint, self.warnings.clone()),
+        });
+        let (ask, demand_queries) = mpsc::channel(1);
+        let (written, from_writer) = mpsc::channel(1);
+        let (task, node, current) = NodeTask::new(
+            self.connection.clone(),
+            self.name.to_owned(),
+            (mark, section.ipam.mode),
+            creation,
+        );
+        let task = task.of_instance(identity::look(section.metadata_endpoint));
+        tokio::spawn(task.keeping(kept.clone()).run(from_writer));
+        let writer = Writer {
+            nodes: objects::cilium_nodes(&self.connection.client),
+            name: self.name.to_owned(),
+            current,
+            ask,
+            written,
+            signals: Arc::clone(&self.signals),
+            interval: section.update_interval.get(),
+        };
+        tokio::spawn(writer.run());
+        (node, demand_queries)
+    }
+
+    /// Writes conditions of the node about addresses that run short.
+    fn report_conditions(&self) {
+        let condition = Condition {
+            client: self.connection.client.clone(),
+            node: self.name.to_owned(),
+            agent: self.agent.clone(),
+        };
+        tokio::spawn(condition.run());
+    }
+
+    /// Follows network policies that the direct path may bypass.
+    fn follow_policies(&self, metadatas: Metadatas, events: Events) -> watch::Receiver<Unenforced> {
+        policies::follow(
+            self.connection,
+            metadatas,
+            Arc::clone(&self.signals),
+            self.agent.clone(),
+            events,
+        )
+    }
+
+    /// Removes the startup taint once the agent is ready; gives the reason that keeps pods off.
+    fn watch_taint(&self) -> watch::Receiver<Option<String>> {
+        let (trouble, keeps_off) = watch::channel(None);
+        let arrival = Arrival {
+            client: self.connection.client.clone(),
+            node: self.name.to_owned(),
+            taint: self.section.startup_taint.clone(),
+            agent: self.agent.clone(),
+            trouble,
+        };
+        tokio::spawn(arrival.run());
+        keeps_off
     }
 }
 

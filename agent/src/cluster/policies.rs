@@ -9,8 +9,8 @@ use apiserver::client::Connection;
 use apiserver::events::Events;
 use apiserver::follow::{self, Key, Resource, Trouble};
 use apiserver::objects;
-use kubernetes::events::Subject;
 use kubernetes::policies::{Policy, Selected, selecting};
+use kubernetes::report::events::Subject;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -52,8 +52,8 @@ pub(super) fn follow(
         absent: follow::LOOK_FOR,
         settle: Duration::ZERO,
     };
-    tokio::spawn(resource.follow(Policy::read, move |told| {
-        policies.send_modify(|(all, error)| match told {
+    tokio::spawn(resource.follow(Policy::read, move |update| {
+        policies.send_modify(|(all, error)| match update {
             Ok(new) => {
                 all.clone_from(new);
                 *error = None;
@@ -71,7 +71,7 @@ pub(super) fn follow(
         signals,
         agent,
         events,
-        told: BTreeMap::new(),
+        reported: BTreeMap::new(),
     };
     tokio::spawn(watch.run(sender));
     receiver
@@ -84,7 +84,7 @@ struct Watch {
     agent: Handle,
     events: Events,
     /// The pods that an event has named, by the policy's uid.
-    told: BTreeMap<String, BTreeSet<String>>,
+    reported: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Watch {
@@ -126,8 +126,8 @@ impl Watch {
         let by_uid = |selected: &Selected| (selected.policy.uid.clone(), selected.pods.clone());
         for one in selected {
             let Selected { policy, pods } = one;
-            let told = self.told.get(&policy.uid);
-            if told.is_some_and(|told| pods.is_subset(told)) {
+            let reported = self.reported.get(&policy.uid);
+            if reported.is_some_and(|reported| pods.is_subset(reported)) {
                 continue;
             }
             let subject = Subject {
@@ -140,7 +140,7 @@ impl Watch {
             let pods = named(pods);
             self.events.tell(subject, "NotEnforced", message(&pods));
         }
-        self.told = selected.iter().map(by_uid).collect();
+        self.reported = selected.iter().map(by_uid).collect();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Gate that commands pass on their way to the actor.
+//! Gate that commands pass before they reach the actor.
 //!
 //! A new pod gets its pool here, because that may need the API server, and the actor never waits.
 
@@ -12,14 +12,14 @@ use api::types::{Attachment, Leased};
 use api::{ApiError, ErrorCode};
 use apiserver::events::Events;
 use ipam::Family;
-use kubernetes::events::Subject;
-use kubernetes::pool_selection::{Candidates, Choice, ChoiceError};
+use kubernetes::pool::pool_selection::{Candidates, Choice, ChoiceError};
+use kubernetes::report::events::Subject;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::Signals;
 use super::metadata::Metadatas;
 use crate::allocation::adapter as allocation;
-use crate::server::{AddressCommand, AddressRequest, Ask, Command, EndpointRequest, Reply};
+use crate::server::{AddressCommand, AddressRequest, AddressSpec, Command, EndpointRequest, Reply};
 
 /// The adds whose pool is being chosen, by owner, each with its number.
 type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
@@ -34,8 +34,8 @@ trait Asks: Send + Sync {
     /// Addresses that are requested explicitly.
     fn addresses(&self) -> &BTreeSet<IpAddr>;
     /// Other parameters of the request.
-    fn ask(&self) -> &Ask;
-    fn ask_mut(&mut self) -> &mut Ask;
+    fn ask(&self) -> &AddressSpec;
+    fn ask_mut(&mut self) -> &mut AddressSpec;
     /// Command for the actor.
     fn command(self, reply: Reply<Self::Answer>) -> Command;
 }
@@ -53,11 +53,11 @@ macro_rules! asks {
                 &self.addresses
             }
 
-            fn ask(&self) -> &Ask {
+            fn ask(&self) -> &AddressSpec {
                 &self.ask
             }
 
-            fn ask_mut(&mut self) -> &mut Ask {
+            fn ask_mut(&mut self) -> &mut AddressSpec {
                 &mut self.ask
             }
 
@@ -270,7 +270,7 @@ impl Gate {
     }
 
     /// Records an event with the reason why a pod gets no addresses.
-    fn tell(&self, ask: &Ask, refusal: &Refusal) {
+    fn tell(&self, ask: &AddressSpec, refusal: &Refusal) {
         let (Some(pod), Some(reason)) = (&ask.pod, refusal.reason) else {
             return;
         };

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use apiserver::client::{Connection, PATIENCE};
+use apiserver::client::{Connection, REPLY_TIMEOUT};
 use apiserver::follow::{self, Key, Resource, Trouble};
 use apiserver::objects;
-use kubernetes::pool_selection::Candidates;
+use kubernetes::pool::pool_selection::Candidates;
 use loader::intent::masquerade::Pools;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::warnings::POOLS_TOPIC;
-use super::{POOLS_PLACE, Remarks};
+use super::{ClusterWarnings, POOLS_PLACE};
 use crate::sources::follow::Followed;
 use crate::sources::pools;
 use crate::state::kept::Kept;
@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 pub(super) fn follow(
     connection: &Connection,
     candidates: watch::Sender<Option<Arc<Candidates>>>,
-    remarks: Remarks,
+    warnings: ClusterWarnings,
     kept: Kept,
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
@@ -39,15 +39,15 @@ pub(super) fn follow(
         absent: follow::LOOK_FOR,
         settle: SETTLE,
     };
-    let task = Arc::new(Mutex::new(Task::new(sender, candidates, remarks, kept)));
+    let task = Arc::new(Mutex::new(Task::new(sender, candidates, warnings, kept)));
     let waiting = Arc::downgrade(&task);
     tokio::spawn(async move {
-        sleep(PATIENCE).await;
+        sleep(REPLY_TIMEOUT).await;
         if let Some(task) = waiting.upgrade() {
             locked(&task).fail("the API server has not answered yet".to_owned());
         }
     });
-    tokio::spawn(pools.follow(with_type, move |told| locked(&task).take(told)));
+    tokio::spawn(pools.follow(with_type, move |update| locked(&task).take(update)));
     receiver
 }
 
@@ -60,7 +60,7 @@ fn locked(task: &Mutex<Task>) -> MutexGuard<'_, Task> {
 struct Task {
     sender: watch::Sender<Followed<Pools>>,
     candidates: watch::Sender<Option<Arc<Candidates>>>,
-    remarks: Remarks,
+    warnings: ClusterWarnings,
     place: Kept,
     /// Those that an earlier agent kept, until the server has given some.
     kept: Option<Arc<Pools>>,
@@ -71,7 +71,7 @@ impl Task {
     fn new(
         sender: watch::Sender<Followed<Pools>>,
         candidates: watch::Sender<Option<Arc<Candidates>>>,
-        remarks: Remarks,
+        warnings: ClusterWarnings,
         place: Kept,
     ) -> Self {
         let read = |text: &str| pools::read(POOLS_PLACE.as_ref(), text, None);
@@ -79,15 +79,15 @@ impl Task {
             kept: place.read_as(POOLS_PLACE, read).map(Arc::new),
             sender,
             candidates,
-            remarks,
+            warnings,
             place,
             is_served: false,
         }
     }
 
     /// Takes a change; returns true while there are receivers.
-    fn take(&mut self, told: Result<&BTreeMap<Key, Value>, Trouble>) -> bool {
-        match told {
+    fn take(&mut self, update: Result<&BTreeMap<Key, Value>, Trouble>) -> bool {
+        match update {
             Ok(all) => {
                 self.is_served = true;
                 self.choose_from(all.values());
@@ -119,7 +119,7 @@ impl Task {
             Some(Arc::new(Candidates::read(kept.documents(), None)))
         });
         let read = Candidates::read(objects, last.as_deref());
-        self.remarks.set(POOLS_TOPIC, read.problems());
+        self.warnings.set(POOLS_TOPIC, read.problems());
         self.candidates.send_replace(Some(Arc::new(read)));
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let (choose, candidates) = watch::channel(None);
         let kept = Kept::new(state, boot).of(Subject::Pools);
         Agent {
-            task: Task::new(sender, choose, Remarks::default(), kept),
+            task: Task::new(sender, choose, ClusterWarnings::default(), kept),
             pools,
             candidates,
         }
@@ -292,7 +292,7 @@ mod tests {
         let restriction = json!({"ipam.towpath.dev/restrict": "namespaces=shop"});
         let good = all(&json!({"matchLabels": {"app": "blue"}}), &restriction);
         let slip = all(&json!({"matchLabels": 7}), &json!(7));
-        let pod = |namespace: &str| kubernetes::pool_selection::Metadata {
+        let pod = |namespace: &str| kubernetes::pool::pool_selection::Metadata {
             namespace: namespace.to_owned(),
             labels: [("app".to_owned(), "blue".to_owned())].into(),
             ..Default::default()
@@ -300,7 +300,7 @@ mod tests {
         let check = |agent: &Agent, expected: [&str; 2]| {
             let candidates = agent.candidates.borrow().clone().unwrap();
             let chosen = ["shop", "other"].map(|namespace| {
-                let none = kubernetes::pool_selection::Metadata::default();
+                let none = kubernetes::pool::pool_selection::Metadata::default();
                 let pod = pod(namespace);
                 let chosen = candidates.choose(ipam::Family::V4, &pod, &none, "default");
                 chosen.unwrap().pool

@@ -1,13 +1,14 @@
-//! Events on the Node about refused entries, and about netfilter rules that pods' packets bypass,
-//! for the operators of the cluster. And events on pods whose packets began to take another path.
+//! Events on the Node about refused entries, about netfilter rules that pods' packets bypass, and
+//! about a full conntrack, for the operators of the cluster. And events on pods whose packets began
+//! to take another path.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::ids::PodRef;
 use apiserver::events::Events;
-use kubernetes::events::Subject;
-use kubernetes::refusals::{Due, Refusals};
+use kubernetes::report::events::Subject;
+use kubernetes::report::refusals::{Due, Refusals};
 use tokio::time::{Instant, sleep};
 
 use crate::server::{Command, Handle, IngressCommand};
@@ -17,6 +18,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const REFUSED: &str = "RefusedEntry";
 const BYPASSED: &str = "RuleBypassed";
 const CUT_OFF: &str = "ConnectionsInvalid";
+const FULL: &str = "ConntrackFull";
 const INGRESS: &str = "AgentAddressMissing";
 
 /// Runs until the agent takes no commands any more.
@@ -25,6 +27,7 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
     let mut refusals = Refusals::default();
     let mut bypassed = Refusals::default();
     let mut cut_off = BTreeSet::new();
+    let mut full = Refusals::default();
     let mut own = Refusals::default();
     while !agent.is_closed() {
         if let Ok(refused) = agent.ask(Command::Refused).await {
@@ -38,14 +41,19 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
                 events.tell_problem(Subject::node(&node), BYPASSED, problem, message);
             }
         }
+        if let Ok(shortage) = agent.ask(Command::ConntrackShortage).await {
+            for Due { problem, message } in full.due(began.elapsed(), shortage) {
+                events.tell_problem(Subject::node(&node), FULL, problem, message);
+            }
+        }
         if let Ok(pods) = agent.ask(Command::CutOffPods).await {
-            let told = std::mem::take(&mut cut_off);
+            let reported = std::mem::take(&mut cut_off);
             for (pod, message) in pods {
                 // An event without the uid is not shown with the pod.
                 let Some(subject) = subject(&pod) else {
                     continue;
                 };
-                if !told.contains(&subject.uid) {
+                if !reported.contains(&subject.uid) {
                     events.tell(subject.clone(), CUT_OFF, message);
                 }
                 cut_off.insert(subject.uid);

@@ -42,8 +42,8 @@ pub(super) fn follow(
         absent: follow::LOOK_FOR,
         settle: Duration::ZERO,
     };
-    tokio::spawn(resource.follow(services::addresses, move |told| {
-        let told = match told {
+    tokio::spawn(resource.follow(services::addresses, move |update| {
+        let update = match update {
             Ok(all) => Ok(all.values().flatten().copied().collect()),
             Err(trouble) => Err(text("Services", trouble)),
         };
@@ -51,7 +51,7 @@ pub(super) fn follow(
             take(
                 &mut source.known.addresses,
                 &mut source.addresses_error,
-                told,
+                update,
             )
         });
         !sender.is_closed()
@@ -67,15 +67,15 @@ fn follow_cidrs(connection: &Connection, sender: Arc<watch::Sender<ServicesSourc
         absent: follow::LOOK_FOR,
         settle: Duration::ZERO,
     };
-    tokio::spawn(resource.follow(services::cidrs, move |told| {
-        let told = match told {
+    tokio::spawn(resource.follow(services::cidrs, move |update| {
+        let update = match update {
             Ok(all) => Some(all.values().flatten().copied().collect())
                 .filter(|cidrs: &BTreeSet<_>| !cidrs.is_empty())
                 .ok_or_else(|| "no ServiceCIDR object has a CIDR".to_owned()),
             Err(trouble) => Err(text("ServiceCIDR objects", trouble)),
         };
         sender.send_if_modified(|source| {
-            take(&mut source.known.cidrs, &mut source.cidrs_error, told)
+            take(&mut source.known.cidrs, &mut source.cidrs_error, update)
         });
         !sender.is_closed()
     }));
@@ -92,9 +92,9 @@ fn text(what: &str, trouble: Trouble) -> String {
 fn take<T: PartialEq + fmt::Debug>(
     known: &mut Option<T>,
     error: &mut Option<String>,
-    told: Result<T, String>,
+    update: Result<T, String>,
 ) -> bool {
-    match told {
+    match update {
         Ok(new) => {
             let cleared = error.take().is_some();
             if known.as_ref() == Some(&new) {
@@ -108,7 +108,7 @@ fn take<T: PartialEq + fmt::Debug>(
             if error.as_ref() == Some(&new) {
                 return false;
             }
-            tracing::warn!(error = new, "service addresses are as they were");
+            tracing::warn!(error = new, "service addresses stay as they were");
             *error = Some(new);
             true
         }

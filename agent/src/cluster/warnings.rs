@@ -1,4 +1,4 @@
-//! Remarks of the cluster's side for the status: the newest of each topic.
+//! Warnings of the cluster's side for the status: the newest of each topic.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use super::POOLS_PLACE;
 /// The topic of pools: what is wrong with their restrictions and selectors.
 pub(super) const POOLS_TOPIC: &str = "pools";
 
-/// Remarks by topic.
+/// Warnings by topic.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remarks(Arc<Mutex<BTreeMap<&'static str, Vec<String>>>>);
+pub(crate) struct ClusterWarnings(Arc<Mutex<BTreeMap<&'static str, Vec<String>>>>);
 
-impl Remarks {
-    /// Replaces the remarks of a topic. New ones are logged.
-    pub(super) fn set(&self, topic: &'static str, remarks: &[String]) {
+impl ClusterWarnings {
+    /// Replaces the warnings of a topic. New ones are logged.
+    pub(super) fn set(&self, topic: &'static str, warnings: &[String]) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = all.insert(topic, remarks.to_owned()).unwrap_or_default();
-        for remark in remarks.iter().filter(|remark| !told.contains(remark)) {
-            tracing::warn!("{remark}");
+        let logged = all.insert(topic, warnings.to_owned()).unwrap_or_default();
+        for warning in warnings.iter().filter(|warning| !logged.contains(warning)) {
+            tracing::warn!("{warning}");
         }
     }
 
@@ -28,14 +28,14 @@ impl Remarks {
     pub(crate) fn refused(&self) -> Vec<Refused> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pools = all.get(POOLS_TOPIC).into_iter().flatten();
-        let refused = of_pools.map(|remark| Refused {
-            kind: if remark.contains("metadata.annotations") {
+        let refused = of_pools.map(|warning| Refused {
+            kind: if warning.contains("metadata.annotations") {
                 RefusedKind::Annotation
             } else {
                 RefusedKind::Pool
             },
             entry: POOLS_PLACE.to_owned(),
-            reason: remark.clone(),
+            reason: warning.clone(),
         });
         refused.collect()
     }
@@ -54,24 +54,24 @@ mod tests {
 
     #[test]
     fn each_topic_has_its_newest_words() {
-        let remarks = Remarks::default();
-        remarks.set("a", &["one".to_owned(), "two".to_owned()]);
-        remarks.set("b", &["three".to_owned()]);
-        assert_eq!(remarks.all(), ["one", "two", "three"]);
-        remarks.set("a", &[]);
-        assert_eq!(remarks.all(), ["three"]);
-        assert_eq!(remarks.refused(), []);
+        let warnings = ClusterWarnings::default();
+        warnings.set("a", &["one".to_owned(), "two".to_owned()]);
+        warnings.set("b", &["three".to_owned()]);
+        assert_eq!(warnings.all(), ["one", "two", "three"]);
+        warnings.set("a", &[]);
+        assert_eq!(warnings.all(), ["three"]);
+        assert_eq!(warnings.refused(), []);
     }
 
     #[test]
     fn what_is_wrong_with_pools_is_an_entry_that_is_refused() {
-        let remarks = Remarks::default();
-        let told = [
+        let warnings = ClusterWarnings::default();
+        let texts = [
             "pool a: metadata.annotations.x: refused",
             "pool b selects no pod: y",
         ];
-        remarks.set(POOLS_TOPIC, &told.map(str::to_owned));
-        let kinds: Vec<_> = remarks
+        warnings.set(POOLS_TOPIC, &texts.map(str::to_owned));
+        let kinds: Vec<_> = warnings
             .refused()
             .iter()
             .map(|refused| refused.kind)

@@ -3,25 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ipam::{PoolName, Seconds};
 use super::values::{AbsolutePath, refused};
 
 /// Section `agent-addresses`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentAddressesSection {
-    /// Place of the agent's addresses for a gateway's listeners.
+    /// Addresses of the node's agent for a gateway's listeners (spec.ingress): off, on (the host
+    /// answers), or the path of the network namespace that answers.
     pub ingress: Ingress,
-    /// The pool of these where the agent allocates them; `None` for the default pool.
+    /// Pool of these addresses without delegated IPAM; null: ipam.default-pool.
     pub pool: Option<PoolName>,
-    /// Folders in which a delegated IPAM plugin is looked for.
+    /// Folders of the delegated IPAM plugin. The CNI configuration in cni.conf-dir names it.
     #[serde(deserialize_with = "document::nullable")]
     pub plugin_dirs: Vec<AbsolutePath>,
-    /// Longest duration of a call of that plugin.
+    /// Time limit of a call of the delegated IPAM plugin, in seconds, 1 to 86400.
     pub timeout: Seconds<1>,
-    /// Folder of the record of these calls.
+    /// Folder of the record of the plugin's addresses. It should outlive a reboot.
     pub state_dir: AbsolutePath,
 }
 
@@ -47,7 +49,8 @@ impl AgentAddressesSection {
 }
 
 /// Network namespace that answers for the addresses of a gateway's listeners.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
 pub enum Ingress {
     /// There are none.
     #[default]

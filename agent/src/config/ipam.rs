@@ -6,35 +6,40 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipam::{Barrier, DEFAULT_POOL, Family, Formula, PreAllocation, Settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use towpath_cni::config::STATE_DIR;
-use towpath_cni::queue::FOLDER;
+use towpath_cni::request::config::STATE_DIR;
+use towpath_cni::state::queue::FOLDER;
 
-use super::values::{AbsolutePath, refused};
+use super::values::{AbsolutePath, refused, within};
 
 /// Section `ipam`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct IpamSection {
-    /// True if the agent allocates addresses.
+    /// Allocate pods' addresses: true, or false (each request brings its own). docs/guide/ipam.md
+    /// explains it.
     pub enabled: bool,
-    /// The families that a pod gets addresses of when its request names none.
+    /// Families of pods whose request names none: `[ipv4]`, `[ipv6]` or `[ipv4, ipv6]`. A node
+    /// without IPv4 needs `[ipv6]`.
     pub families: Families,
-    /// The default pool: for requests without a pool, and for ENIs that no pool is bound to.
+    /// Pool of requests that name none. ENIs that no pool is bound to serve it.
     pub default_pool: PoolName,
-    /// Number of addresses of each pool that the node requests beyond those in use.
+    /// Spare addresses that the node requests, by pool: default=8,blue=16.
     pub pre_allocate: PreAllocate,
-    /// Cooldown of a released address.
+    /// Seconds that a released address is kept back, and then until its last owner's flows are
+    /// gone; 0 to 86400; 0: neither.
     pub cooldown: Seconds<0>,
-    /// Time for which an address waits for its owner's claim.
+    /// Seconds after which an unclaimed address expires, 10 to 86400.
     pub unclaimed: Seconds<10>,
-    /// Blocks of ENIs that are not needed go back to the operator.
+    /// Release unneeded blocks of ENIs to the operator: off or on. Set it only where the operator
+    /// releases addresses; otherwise pods can run short of them.
     pub release: Release,
 }
 
 /// The fate of ENIs' blocks that are not needed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Release {
     /// The node keeps what it has.
@@ -80,26 +85,30 @@ impl IpamSection {
 }
 
 /// Section `plain-pools`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PlainPoolsSection {
-    /// True if the VPC routes the addresses of plain pools, so that they may leave untranslated.
+    /// The VPC routes the addresses of pools without an ENI, so they may skip masquerade: true or
+    /// false.
     pub native: bool,
 }
 
 /// Section `cni`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CniSection {
-    /// Folder in which the CNI plugin leaves deletes while no agent answers.
+    /// Folder of the deletes that the CNI plugin stores while no agent answers: an absolute path
+    /// that ends with pending-deletes. `towpath cni install` writes it into the plugin's
+    /// configuration.
     pub pending_deletes: PendingDeletes,
-    /// Folder in which container runtimes look for configurations.
+    /// Folder of container runtimes' network configurations. It shows if they use another CNI
+    /// (node.other-cni).
     pub conf_dir: AbsolutePath,
 }
 
-/// The folder in which the CNI plugin leaves deletes: one in the plugin's state folder, by a name that
-/// the plugin knows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The folder in which the CNI plugin leaves deletes: one in the plugin's state folder, by a name
+/// that the plugin knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "PathBuf", into = "PathBuf")]
 pub struct PendingDeletes {
     state_dir: PathBuf,
@@ -157,8 +166,9 @@ impl Default for CniSection {
 }
 
 /// The families that pods get addresses of; one at least.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Families(BTreeSet<Family>);
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(extend("items" = {"enum": ["ipv4", "ipv6"]}, "minItems" = 1))]
+pub struct Families(#[schemars(with = "Vec<String>")] BTreeSet<Family>);
 
 impl Families {
     /// The families.
@@ -179,7 +189,7 @@ impl<'de> Deserialize<'de> for Families {
 }
 
 /// The name of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PoolName(String);
 
 impl PoolName {
@@ -201,8 +211,8 @@ impl<'de> Deserialize<'de> for PoolName {
 }
 
 /// Number of spare addresses of each pool, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreAllocate(PreAllocation);
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct PreAllocate(#[schemars(with = "String")] PreAllocation);
 
 impl Serialize for PreAllocate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -218,8 +228,9 @@ impl<'de> Deserialize<'de> for PreAllocate {
 }
 
 /// A time in whole seconds, `MIN` at least and a day at most.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Seconds<const MIN: u64>(Duration);
+#[derive(Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("minimum" = MIN, "maximum" = Self::MAX))]
+pub struct Seconds<const MIN: u64>(#[schemars(with = "u64")] Duration);
 
 impl<const MIN: u64> Seconds<MIN> {
     /// A day.
@@ -251,11 +262,7 @@ impl<const MIN: u64> Serialize for Seconds<MIN> {
 
 impl<'de, const MIN: u64> Deserialize<'de> for Seconds<MIN> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        u64::try_from(value)
-            .ok()
-            .filter(|seconds| (MIN..=Self::MAX).contains(seconds))
-            .map(|seconds| Self(Duration::from_secs(seconds)))
-            .ok_or_else(|| refused(value, format_args!("{MIN} to {} seconds", Self::MAX)))
+        let seconds = within(deserializer, MIN..=Self::MAX, " seconds")?;
+        Ok(Self(Duration::from_secs(seconds)))
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use kubernetes::parameters::{EniParameters, IpamParameters, Parameters};
+use kubernetes::node::parameters::{EniParameters, IpamParameters, Parameters};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::MetadataEndpoint;
@@ -16,31 +17,38 @@ use super::values::{AbsolutePath, refused};
 const NODE_NAME: &str = "NODE_NAME";
 
 /// Section `kubernetes`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KubernetesSection {
-    /// True if the node's document and the pools come from the API server.
+    /// Read the node's document, pools and pods from a cluster's API server: true or false.
+    /// docs/guide/kubernetes.md explains it.
     pub enabled: bool,
-    /// The node's name.
+    /// Name of the Kubernetes node; null: the environment's `NODE_NAME`.
     pub node_name: Option<String>,
-    /// Access to the API server.
+    /// Kubeconfig file; null: the service account of the agent's pod.
     pub kubeconfig: Option<AbsolutePath>,
-    /// True if the agent creates the node's `CiliumNode`.
+    /// Create the node's CiliumNode, and repair the agent's fields of it at each start: true or
+    /// false.
     pub create_node: bool,
-    /// Where the instance's metadata service is; `None` where there is none.
+    /// URL of the instance metadata service (IMDSv2), which has the instance's fields of the
+    /// CiliumNode: `http://169.254.169.254` or `http://[fd00:ec2::254]`; null: not used.
     pub metadata_endpoint: Option<MetadataEndpoint>,
-    /// Key of the taint that goes from the Node once the agent is ready.
+    /// Key of a taint that nodes start with, so that no pod precedes the network. The agent removes
+    /// it once it is ready and never sets it; null: ignored.
     pub startup_taint: Option<String>,
-    /// The time between writes that are not urgent.
+    /// Seconds between two writes of the node's demand, 1 to 86400. A waiting pod does not wait for
+    /// it.
     pub update_interval: Seconds<1>,
-    /// The lifetime of a watch.
+    /// Lifetime of a watch in seconds, 1 to 86400. A watch that is silent for a quarter longer is
+    /// replaced.
     pub watch_timeout: Seconds<1>,
-    /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
+    /// CNI configuration file or list whose plugin has sections eni and ipam. They take precedence
+    /// over these settings; null: none.
     pub cni_configuration: Option<AbsolutePath>,
-    /// `spec.eni` of the node's `CiliumNode`.
+    /// spec.eni of the CiliumNode, which the operator follows.
     #[serde(deserialize_with = "document::nullable")]
     pub eni: EniSection,
-    /// `spec.ipam` of it.
+    /// spec.ipam of the CiliumNode; 0: not set.
     #[serde(deserialize_with = "document::nullable")]
     pub ipam: NodeIpamSection,
 }
@@ -125,55 +133,56 @@ impl KubernetesSection {
 }
 
 /// Section `kubernetes.eni`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EniSection {
     /// Number of the first ENI whose addresses are for pods.
     pub first_interface_index: u32,
-    /// Subnets of new ENIs.
+    /// Subnets of new ENIs. They take precedence over subnet-tags.
     #[serde(deserialize_with = "document::nullable")]
     pub subnet_ids: Vec<String>,
-    /// Tags of their subnets.
+    /// Tags of the subnets of new ENIs (team=a,env=prod); empty: any subnet.
     #[serde(deserialize_with = "document::nullable")]
     pub subnet_tags: Tags,
-    /// Security groups of new ENIs.
+    /// Security groups of new ENIs. They take precedence over security-group-tags.
     #[serde(deserialize_with = "document::nullable")]
     pub security_groups: Vec<String>,
-    /// Tags of their security groups.
+    /// Tags of the security groups of new ENIs.
     #[serde(deserialize_with = "document::nullable")]
     pub security_group_tags: Tags,
-    /// Tags of ENIs that are left alone.
+    /// Tags of ENIs that Towpath does not use. An ENI needs all of them; empty: none.
     #[serde(deserialize_with = "document::nullable")]
     pub exclude_interface_tags: Tags,
-    /// True if ENIs are deleted with the instance.
+    /// EC2 deletes the ENIs with the instance: true or false; null: the operator's default, true.
     pub delete_on_termination: Option<bool>,
-    /// True if an ENI's own address is for pods.
+    /// Pods may get an ENI's own address: true or false; null: false.
     pub use_primary_address: Option<bool>,
-    /// True if ENIs get single addresses only.
+    /// ENIs get single addresses and no prefixes: true or false; null: false.
     pub disable_prefix_delegation: Option<bool>,
 }
 
 /// Section `kubernetes.ipam`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeIpamSection {
-    /// The way in which the node gets addresses.
+    /// Form of the operator's addresses: multi-pool (blocks of pools in spec.ipam.pools), or crd
+    /// (single addresses in spec.ipam.pool, released by status.ipam.release-ips).
     pub mode: IpamMode,
-    /// Least addresses of the node.
+    /// Least number of addresses of the node; 0: no bound.
     pub min_allocate: u32,
-    /// Most addresses of the node.
+    /// Largest number of addresses of the node; 0: the instance's limit.
     pub max_allocate: u32,
-    /// Addresses to spare.
+    /// Spare addresses of the default pool, in place of ipam.pre-allocate; 0: not set.
     pub pre_allocate: u32,
-    /// Number of further addresses that are kept.
+    /// Addresses beyond the spare ones that the node keeps.
     pub max_above_watermark: u32,
-    /// Tags of the node's public address.
+    /// Tags of the node's public address; empty: none.
     #[serde(deserialize_with = "document::nullable")]
     pub static_ip_tags: Tags,
 }
 
-/// The way in which a node gets addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The source of a node's addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpamMode {
     /// As blocks of pools.
@@ -184,7 +193,8 @@ pub enum IpamMode {
 }
 
 /// Tags, as a text: `team=a,env=prod`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
 pub struct Tags(BTreeMap<String, String>);
 
 impl fmt::Display for Tags {

@@ -6,31 +6,39 @@ use api::types::ExternalPolicy;
 use datapath_common::masquerade::MetadataPolicy;
 use ipnet::IpNet;
 use loader::intent::masquerade::{MasqueradeSettings, is_plain};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{AbsolutePath, refused};
 use document::nullable;
 
 /// Section `masquerade`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MasqueradeSection {
-    /// True if IPv4 is masqueraded.
+    /// Masquerade pods' IPv4 packets that leave the VPC: true or false.
     pub ipv4: bool,
-    /// True if IPv6 is masqueraded.
+    /// Masquerade pods' IPv6 packets that leave the VPC, though VPC addresses are global: true or
+    /// false.
     pub ipv6: bool,
-    /// Destinations that are never masqueraded.
+    /// CIDRs that the VPC routes for pods' addresses: never masqueraded. The VPC's own CIDRs never
+    /// are.
     #[serde(deserialize_with = "nullable")]
     pub native_routing_cidrs: BTreeSet<NativeCidr>,
-    /// Policy for the ENI by which masqueraded packets leave.
+    /// ENI by which masqueraded packets leave: own-eni, primary-eni, or auto (own, unless only the
+    /// primary has a public address).
+    #[schemars(with = "String")]
     pub external: ExternalPolicy,
-    /// Policy for packets to the instance metadata service.
+    /// Path of pods' packets to the instance metadata service: primary (by the primary ENI, with
+    /// its address), own (by the owner ENI, untranslated), block, or stack (the host's rules
+    /// decide).
     pub metadata: Metadata,
-    /// True if only the pool `default` is masqueraded.
+    /// Masquerade the pool default only: true or false.
     pub only_default_pool: bool,
-    /// File or folder with pool documents.
+    /// File with CiliumPodIPPool documents, or a folder of *.yaml, *.yml and *.json files. The
+    /// agent follows changes; null: none.
     pub pools: Option<AbsolutePath>,
-    /// The ip-masq-agent file.
+    /// CIDRs of an ip-masq-agent file, which are not masqueraded.
     #[serde(deserialize_with = "nullable")]
     pub ip_masq_agent: AgentSection,
 }
@@ -70,12 +78,13 @@ impl MasqueradeSection {
 }
 
 /// Section `masquerade.ip-masq-agent`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentSection {
-    /// True if the file is used.
+    /// Exempt the CIDRs of an ip-masq-agent file from masquerade: true or false.
     pub enabled: bool,
-    /// The file, or a folder of fragments.
+    /// Path of the ip-masq-agent file, or a folder of fragments. The agent follows changes. Missing
+    /// or empty: the standard 11 ranges.
     pub path: AbsolutePath,
 }
 
@@ -89,7 +98,7 @@ impl Default for AgentSection {
 }
 
 /// Policy for packets to the instance metadata service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metadata {
     /// Out of the primary with its address.
@@ -115,8 +124,9 @@ impl From<Metadata> for MetadataPolicy {
 }
 
 /// A CIDR that the VPC routes, in its canonical form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(with = "String")]
 pub struct NativeCidr(IpNet);
 
 impl<'de> Deserialize<'de> for NativeCidr {

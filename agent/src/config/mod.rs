@@ -1,19 +1,16 @@
 //! The configuration file: typed, with defaults that work.
 
 mod agent_addresses;
-mod device_name;
 mod explain;
 mod ipam;
 mod kubernetes;
 mod marks;
 mod masquerade;
-mod metadata_endpoint;
 mod nat;
 mod sections;
 mod services;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod values;
 
 use std::collections::BTreeSet;
@@ -25,91 +22,95 @@ use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{BpfOptions, DatapathMode, DatapathSettings};
 use loader::intent::masquerade::NO_SLICES;
 use loader::intent::{ClusterServices, Settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
 pub use self::agent_addresses::{AgentAddressesSection, Ingress};
-pub use self::device_name::PodDeviceName;
-pub use self::explain::{Row, Source};
+pub use self::explain::{example, reference, schema};
 pub use self::ipam::{
     CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Release, Seconds,
 };
 pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
 pub(crate) use self::marks::mark_neighbours;
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
-pub use self::metadata_endpoint::{MetadataEndpoint, NotMetadataEndpoint};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
     DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,
     NodeSection, OtherCni,
 };
 pub use self::services::{ServiceCidr, ServiceCidrs, ServicesSection};
+pub use self::values::device_name::PodDeviceName;
+pub use self::values::metadata_endpoint::{MetadataEndpoint, NotMetadataEndpoint};
 pub use self::values::{
     AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, UnicastAddr,
 };
+pub use document::settings::{Row, Source};
 use document::{FileError, ReadError, nullable};
 
 /// The agent's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// The node and its document.
     #[serde(deserialize_with = "nullable")]
     pub node: NodeSection,
-    /// Settings of pods' interfaces.
+    /// Interfaces of pods.
     #[serde(deserialize_with = "nullable")]
     pub endpoint: EndpointSection,
-    /// The eBPF programs.
+    /// The eBPF programs and their maps.
     #[serde(deserialize_with = "nullable")]
     pub datapath: DatapathSection,
-    /// Settings of objects in the kernel's tables.
+    /// Routes, rules and sysctls.
     #[serde(deserialize_with = "nullable")]
     pub kernel: KernelSection,
-    /// Destinations that kube-proxy or its replacement translates.
+    /// Services, beside kube-proxy. See docs/guide/services.md.
     #[serde(deserialize_with = "nullable")]
     pub services: ServicesSection,
-    /// Settings of masquerade.
+    /// Masquerade policy. See docs/guide/masquerade.md.
     #[serde(deserialize_with = "nullable")]
     pub masquerade: MasqueradeSection,
-    /// Ports, room and lifetimes of translated flows.
+    /// Ports, limits and timeouts of translated flows. See docs/guide/nat.md.
     #[serde(deserialize_with = "nullable")]
     pub nat: NatSection,
-    /// Settings of address allocation.
+    /// Allocation of pods' addresses. See docs/guide/ipam.md.
     #[serde(deserialize_with = "nullable")]
     pub ipam: IpamSection,
-    /// Pools that no ENI backs.
+    /// Pools that no ENI backs. See docs/guide/ipam.md#many-pools-on-shared-enis.
     #[serde(deserialize_with = "nullable")]
     pub plain_pools: PlainPoolsSection,
-    /// The CNI plugin's side.
+    /// The CNI plugin. See docs/guide/cni.md.
     #[serde(deserialize_with = "nullable")]
     pub cni: CniSection,
-    /// The cluster.
+    /// The API server of the cluster. See docs/guide/kubernetes.md.
     #[serde(deserialize_with = "nullable")]
     pub kubernetes: KubernetesSection,
-    /// Settings of the HTTP endpoint.
+    /// Probes and metrics. See docs/reference/metrics.md.
     #[serde(deserialize_with = "nullable")]
     pub http: HttpSection,
-    /// Metrics at an address of their own.
+    /// Metrics at an address of their own. See docs/reference/metrics.md.
     #[serde(deserialize_with = "nullable")]
     pub metrics: MetricsSection,
-    /// Addresses that the host answers for though no device has them.
+    /// Addresses that the host answers for and no device has (a node-local DNS by iptables).
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
-    /// Addresses that the agent itself has.
+    /// Addresses of the cloud network that the agent itself has, for the listeners of a gateway on
+    /// each node. They stand in spec.ingress of the CiliumNode. See docs/guide/gateway.md.
     #[serde(deserialize_with = "nullable")]
     pub agent_addresses: AgentAddressesSection,
-    /// Networks that only the host's stack knows the way to.
+    /// Networks that only the host's stack reaches, added to those that its routes reach by a
+    /// bridge, a tunnel or a VPN. Pods' packets to them take the host's stack.
     #[serde(deserialize_with = "nullable")]
     pub host_cidrs: BTreeSet<ServiceCidr>,
-    /// Folder of the endpoint records.
+    /// Folder of the endpoint records. It must not outlive a reboot.
     pub state_dir: AbsolutePath,
-    /// The agent's Unix socket.
+    /// Unix socket of the agent.
     pub socket: AbsolutePath,
-    /// Least severity of messages that are logged.
+    /// Lowest level of log lines: error, warn, info, debug or trace.
     pub log_level: LogLevel,
-    /// The keys that the file has.
+    /// The document that the settings were read from.
     #[serde(skip)]
-    given: BTreeSet<String>,
+    given: Value,
 }
 
 impl Default for Config {
@@ -134,7 +135,7 @@ impl Default for Config {
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),
             log_level: LogLevel::default(),
-            given: BTreeSet::new(),
+            given: Value::Null,
         }
     }
 }
@@ -193,8 +194,7 @@ impl Config {
     /// allowed.
     pub fn parse(text: &str) -> Result<Self, ReadError> {
         let mut config: Self = document::read(text)?;
-        let keys: Value = document::read(text)?;
-        config.given = tree::leaves(&keys).into_iter().collect();
+        config.given = document::read(text)?;
         Ok(config)
     }
 
@@ -235,9 +235,7 @@ impl Config {
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),
             inbound: flows.inbound.get(),
-            flows_per_endpoint: flows.per_endpoint.get(),
-            inbound_per_endpoint: flows.inbound_per_endpoint.get(),
-            flows_of_host: flows.host.get(),
+            quotas: flows.quotas(),
             masquerade_v4: self.masquerade.ipv4,
             masquerade_v6: self.masquerade.ipv6,
             metadata: self.masquerade.metadata.into(),

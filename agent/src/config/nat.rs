@@ -4,78 +4,94 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use datapath_common::abi;
+use datapath_common::abi::{self, FlowQuotas};
 use datapath_common::config::PortSlice;
 use flows::Lifetimes;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::values::refused;
+use super::values::{refused, within};
 
 /// Section `nat`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NatSection {
-    /// The ports that translated flows get; none: those that the host can do without.
+    /// Ports of translated flows, withheld from the host: 1 to 4 ranges of whole 512s from 1024 on;
+    /// null: 24576 ports from 32768 on. Each port serves one flow to a destination.
     pub ports: Option<Ports>,
     /// Limits on the number of flows.
     #[serde(deserialize_with = "document::nullable")]
     pub flows: FlowsSection,
-    /// Timeouts of idle flows.
+    /// Timeouts of idle flows, in seconds.
     #[serde(deserialize_with = "document::nullable")]
     pub lifetimes: LifetimesSection,
 }
 
 /// Section `nat.flows`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlowsSection {
-    /// Most translated IPv4 flows.
+    /// Limit of translated IPv4 flows, 64 to 4194304. A flow takes 256 bytes while it lives. A
+    /// change drops all flows.
     pub ipv4: Capacity,
-    /// Most translated IPv6 flows.
+    /// Limit of translated IPv6 flows, as nat.flows.ipv4.
     pub ipv6: Capacity,
-    /// Most flows from the outside.
+    /// Limit of flows from outside the VPC to pods, 64 to 4194304. A change drops their entries.
     pub inbound: Capacity,
-    /// Most translated flows of one endpoint.
+    /// Limit of translated flows of one pod, 64 to 4194304.
     pub per_endpoint: Capacity,
-    /// Most flows from the outside of one endpoint.
+    /// Limit of flows from outside the VPC to one pod, 64 to 4194304.
     pub inbound_per_endpoint: Capacity,
-    /// Most flows of the host.
+    /// Limit of the host's flows that hold a port against pods' flows, 64 to 4194304.
     pub host: Capacity,
 }
 
 impl Default for FlowsSection {
     fn default() -> Self {
+        let quotas = FlowQuotas::DEFAULT;
         Self {
             ipv4: Capacity(abi::DEFAULT_FLOWS_V4),
             ipv6: Capacity(abi::DEFAULT_FLOWS_V6),
             inbound: Capacity(abi::DEFAULT_INBOUND),
-            per_endpoint: Capacity(abi::DEFAULT_FLOWS_PER_ENDPOINT),
-            inbound_per_endpoint: Capacity(abi::DEFAULT_INBOUND_PER_ENDPOINT),
-            host: Capacity(abi::DEFAULT_FLOWS_OF_HOST),
+            per_endpoint: Capacity(quotas.endpoint),
+            inbound_per_endpoint: Capacity(quotas.inbound),
+            host: Capacity(quotas.host),
+        }
+    }
+}
+
+impl FlowsSection {
+    /// The most flows of each owner.
+    #[must_use]
+    pub fn quotas(&self) -> FlowQuotas {
+        FlowQuotas {
+            endpoint: self.per_endpoint.get(),
+            inbound: self.inbound_per_endpoint.get(),
+            host: self.host.get(),
         }
     }
 }
 
 /// Section `nat.lifetimes`, in seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LifetimesSection {
-    /// TCP, both sides have spoken.
+    /// Idle timeout of an open TCP connection, in seconds, 10 to 864000.
     pub tcp_established: Lifetime,
-    /// TCP, opening or ending.
+    /// Idle timeout of a TCP connection that opens or ends, in seconds, 10 to 864000.
     pub tcp_transitory: Lifetime,
-    /// UDP that was answered.
+    /// Idle timeout of an answered UDP flow, in seconds, 10 to 864000.
     pub udp: Lifetime,
-    /// UDP to a remote port below 1024 that was answered.
+    /// Idle timeout of an answered UDP flow to a port below 1024 (DNS), in seconds, 10 to 864000.
     pub udp_well_known: Lifetime,
-    /// UDP that was not answered yet.
+    /// Idle timeout of an unanswered UDP flow, in seconds, 10 to 864000.
     pub udp_unreplied: Lifetime,
-    /// ICMP queries.
+    /// Idle timeout of an ICMP query, in seconds, 10 to 864000.
     pub icmp: Lifetime,
-    /// SCTP.
+    /// Idle timeout of an SCTP association, in seconds, 10 to 864000.
     pub sctp: Lifetime,
-    /// Closed TCP, where room is short.
+    /// Idle timeout of a closed TCP connection while entries run short, in seconds, 2 to 240.
     pub closed_under_pressure: Pressed,
 }
 
@@ -134,8 +150,8 @@ impl LifetimesSection {
 }
 
 /// Number of entries that a map has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Capacity(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Capacity(#[schemars(range(min = Self::MIN, max = Self::MAX))] u32);
 
 impl Capacity {
     /// Below this, chance alone fills a map.
@@ -152,18 +168,13 @@ impl Capacity {
 
 impl<'de> Deserialize<'de> for Capacity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        u32::try_from(value)
-            .ok()
-            .filter(|flows| (Self::MIN..=Self::MAX).contains(flows))
-            .map(Self)
-            .ok_or_else(|| refused(value, format_args!("{} to {}", Self::MIN, Self::MAX)))
+        within(deserializer, Self::MIN..=Self::MAX, "").map(Self)
     }
 }
 
 /// Timeout of an idle flow, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Lifetime(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Lifetime(#[schemars(range(min = Self::MIN, max = Self::MAX))] u64);
 
 impl Lifetime {
     /// The programs refresh a flow at most once a second, and the reaper checks it every ten
@@ -175,18 +186,18 @@ impl Lifetime {
 
 impl<'de> Deserialize<'de> for Lifetime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        seconds(deserializer, Self::MIN, Self::MAX).map(Self)
+        within(deserializer, Self::MIN..=Self::MAX, " seconds").map(Self)
     }
 }
 
 /// Timeout of a closed flow where room is short, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Pressed(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Pressed(#[schemars(range(min = Self::MIN, max = Self::MAX))] u64);
 
 impl Pressed {
     /// The programs refresh a flow at most once a second.
     ///
-    /// Below two seconds, a flow could be removed while its last segments are on their way.
+    /// Below two seconds, a flow could be removed while its last segments are in flight.
     const MIN: u64 = 2;
     /// Without a shortage, TCP has four minutes (RFC 5382 REQ-5).
     const MAX: u64 = 240;
@@ -194,25 +205,13 @@ impl Pressed {
 
 impl<'de> Deserialize<'de> for Pressed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        seconds(deserializer, Self::MIN, Self::MAX).map(Self)
+        within(deserializer, Self::MIN..=Self::MAX, " seconds").map(Self)
     }
 }
 
-/// A number of seconds within bounds.
-fn seconds<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    least: u64,
-    most: u64,
-) -> Result<u64, D::Error> {
-    let value = i64::deserialize(deserializer)?;
-    u64::try_from(value)
-        .ok()
-        .filter(|seconds| (least..=most).contains(seconds))
-        .ok_or_else(|| refused(value, format_args!("{least} to {most} seconds")))
-}
-
 /// The ports of translated flows: one to four ranges.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "Vec<String>", extend("minItems" = 1, "maxItems" = PortSlice::MAX))]
 pub struct Ports([PortSlice; PortSlice::MAX]);
 
 impl Ports {

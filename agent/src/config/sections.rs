@@ -3,28 +3,31 @@
 use std::net::SocketAddr;
 
 use api::types::PathMode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::device_name::PodDeviceName;
+use super::values::device_name::PodDeviceName;
 use super::values::{
     AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol, refused,
 };
 use loader::bpf::AttachMode;
 
 /// Section `node`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeSection {
-    /// The node document's file.
+    /// File with the node's CiliumNode document, JSON or YAML. The agent follows its changes.
     pub document: AbsolutePath,
-    /// Device of the primary ENI if no other source names it.
+    /// Device of the primary ENI, for a document that lists no ENI with number 0 on a host where no
+    /// device has the node's InternalIP; null: none.
     pub primary_device: Option<DeviceName>,
-    /// Action at the start if another CNI is active on the node.
+    /// Reaction to another CNI on the node (Amazon VPC CNI, Cilium, Calico): refuse (do not start,
+    /// unless pods of this agent run there), or ignore (start and warn).
     pub other_cni: OtherCni,
 }
 
 /// Action at the agent's start if another CNI is active on the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherCni {
     /// The agent does not start on a node where it has no pods yet.
@@ -45,30 +48,38 @@ impl Default for NodeSection {
 }
 
 /// Section `endpoint`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EndpointSection {
-    /// MTU of pod interfaces; `None` for that of the endpoint's ENI.
+    /// MTU of pod interfaces, 1280 to 9001; null: MTU of the endpoint's ENI.
     pub mtu: Option<Mtu>,
-    /// MTU of what pods send out of the VPC; `None` for that of their interface.
+    /// MTU of pods' default route, for packets that leave the VPC, 1280 to 9001. Running pods
+    /// follow; null: MTU of the interface.
     pub internet_mtu: Option<Mtu>,
-    /// Source of the names of pods' host-side devices.
+    /// Names of pods' host-side devices: id (tow and the endpoint's id), or the prefix that a
+    /// policy engine expects (cali, eni), 1 to 4 characters.
     pub device_name: PodDeviceName,
 }
 
 /// Section `datapath`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DatapathSection {
-    /// Path of pod traffic.
+    /// Path of pod packets: direct (past the host's stack and netfilter), or stack (through both,
+    /// in both directions).
+    #[schemars(with = "String")]
     pub path: PathMode,
-    /// Mechanism by which programs are attached.
+    /// Attachment of programs: auto (TCX where the kernel has it), mixed (auto, but clsact on pods'
+    /// devices), tcx, or clsact.
+    #[schemars(with = "String")]
     pub attach: AttachMode,
-    /// Our part of the packet mark.
+    /// Bits of the packet mark that Towpath uses: contiguous, at least 6, and free of other users'
+    /// bits.
     pub mark_mask: MarkMask,
-    /// Folder on a bpffs for pins.
+    /// Folder on a bpffs for pinned maps and links.
     pub pin_root: AbsolutePath,
-    /// Entries of the flow cache for each CPU.
+    /// Flows whose last decision each CPU keeps for half a second: a power of two up to 65536, 128
+    /// bytes each; 0: none.
     pub flow_cache: CacheEntries,
 }
 
@@ -85,12 +96,13 @@ impl Default for DatapathSection {
 }
 
 /// Section `kernel`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KernelSection {
-    /// Protocol of our routes and rules.
+    /// Protocol of routes and rules: kernel (systemd-networkd leaves those alone), or 5 to 255.
     pub route_protocol: RouteProtocol,
-    /// Folder of the network's sysctls.
+    /// Folder of the network's sysctls. In a container /proc/sys is read-only: name the mount of
+    /// the host's there.
     pub sysctls: AbsolutePath,
 }
 
@@ -104,19 +116,21 @@ impl Default for KernelSection {
 }
 
 /// Section `http`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpSection {
-    /// Address of health and metrics; `None` for no endpoint.
+    /// Listen address of /healthz, /readyz and /metrics (docs/reference/metrics.md), such as
+    /// 127.0.0.1:9971; null: none.
     #[serde(deserialize_with = "listening")]
     pub address: Option<SocketAddr>,
 }
 
 /// Section `metrics`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MetricsSection {
-    /// Address of metrics alone; `None` if they are only at `http.address`.
+    /// Listen address of /metrics alone, for a Prometheus elsewhere (docs/reference/metrics.md),
+    /// such as 0.0.0.0:9972; null: only http.address.
     #[serde(deserialize_with = "listening")]
     pub address: Option<SocketAddr>,
 }
@@ -136,7 +150,7 @@ fn listening<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Socket
 }
 
 /// Least severity of messages that are logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
     /// Problems that need an action.

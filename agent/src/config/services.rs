@@ -5,6 +5,7 @@ use std::fmt;
 
 use api::types::ServiceNat;
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,21 +13,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::values::{UnicastAddr, refused};
 
 /// Section `services`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServicesSection {
-    /// CIDRs of services.
+    /// CIDRs of services (ClusterIPs): pods' packets to them take the host's stack. Empty: those of
+    /// the cluster's ServiceCIDR objects; none: there are no services.
     #[serde(deserialize_with = "document::nullable")]
     pub cidrs: ServiceCidrs,
-    /// External and load balancer addresses of services.
+    /// External and load balancer addresses of services, treated as services.cidrs. In a cluster,
+    /// those of its Services are added.
     #[serde(deserialize_with = "document::nullable")]
     pub addresses: BTreeSet<UnicastAddr>,
-    /// Tracking of flows that the host's stack carries, so that both directions take it.
+    /// Path of answers from services' backends: on (the host's stack, where kube-proxy's rules
+    /// translate them back), off, or auto (on from the first NAT rule that is seen until the agent
+    /// ends).
+    #[schemars(with = "String")]
     pub nat: ServiceNat,
 }
 
 /// The CIDRs of services.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "Vec<ServiceCidr>", extend("type" = ["array", "string"]))]
 pub enum ServiceCidrs {
     /// Unset: in a cluster, its `ServiceCIDR` objects define them.
     #[default]
@@ -93,8 +100,9 @@ impl<'de> Deserialize<'de> for ServiceCidrs {
 }
 
 /// A CIDR of services, in its canonical form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(with = "String")]
 pub struct ServiceCidr(IpNet);
 
 impl ServiceCidr {

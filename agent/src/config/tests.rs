@@ -1,60 +1,63 @@
-//! The table of keys against the types.
+//! The settings of the types, the example, the schema and the reference.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::explain::HELP;
-use super::tree::leaves;
-use super::{Config, Source};
+use super::{Config, Source, example, reference, schema};
 
 const REFERENCE: &str = include_str!("../../../docs/reference/config.md");
 
 const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
 
-fn keys_of_types() -> Vec<String> {
-    leaves(&serde_yaml_ng::to_value(Config::default()).unwrap())
+fn keys() -> impl Iterator<Item = String> {
+    Config::default().explain().into_iter().map(|row| row.key)
 }
 
 #[test]
-fn every_key_has_help_and_every_help_a_key() {
-    let helped: Vec<&str> = HELP.iter().map(|(key, _)| *key).collect();
-    assert_eq!(keys_of_types(), helped, "in the same order, too");
-    assert!(HELP.iter().all(|(_, help)| help.ends_with('.')));
+fn every_setting_has_a_default_and_help() {
+    for row in Config::default().explain() {
+        let is_section = row.default.starts_with('{');
+        assert!(!is_section, "{}: its type has no JsonSchema", row.key);
+        assert!(row.help.ends_with('.'), "{}: {:?}", row.key, row.help);
+    }
 }
 
 #[test]
-fn the_reference_lists_every_setting_with_its_default_and_help() {
-    let documented = REFERENCE.lines().filter(|line| line.starts_with("| `"));
-    let documented: BTreeSet<&str> = documented.collect();
-    let rows = Config::default().explain();
-    let expected = rows.iter().map(|row| {
-        let default = Some(row.default.as_str()).filter(|text| !text.is_empty());
-        let default = default.unwrap_or("\"\"");
-        format!("| `{}` | `{default}` | {} |", row.key, row.help)
-    });
-    let expected: BTreeSet<String> = expected.collect();
-    let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
-    let lacking: Vec<_> = expected.difference(&documented).collect();
-    let stale: Vec<_> = documented.difference(&expected).collect();
-    assert!(
-        lacking.is_empty() && stale.is_empty(),
-        "docs/reference/config.md lacks {lacking:#?}, and has without need {stale:#?}"
+fn the_reference_is_the_page_of_all_settings() {
+    assert_eq!(
+        REFERENCE,
+        reference(),
+        "docs/reference/config.md: write it by `towpath config reference`"
     );
 }
 
 #[test]
-fn the_example_has_the_help_of_every_setting() {
-    let comments = EXAMPLE
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix('#'));
-    let comments: Vec<&str> = comments.flat_map(str::split_whitespace).collect();
-    let comments = comments.join(" ");
-    for (key, help) in HELP {
-        assert!(
-            comments.contains(help),
-            "deploy/config.yaml lacks {key}: {help}"
-        );
-    }
+fn the_deployed_file_is_the_example_with_all_defaults() {
+    assert_eq!(
+        EXAMPLE,
+        example(),
+        "deploy/config.yaml: write it by `towpath config example`"
+    );
+    assert!(EXAMPLE.lines().all(|line| line.chars().count() <= 100));
+}
+
+#[test]
+fn the_schema_has_bounds_words_and_no_other_keys() {
+    let schema = schema();
+    let section = |name: &str| &schema["properties"][name];
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(section("nat")["additionalProperties"], false);
+    let flows = &section("nat")["properties"]["flows"]["properties"]["ipv4"];
+    assert_eq!(
+        (&flows["minimum"], &flows["maximum"]),
+        (&64.into(), &4_194_304.into())
+    );
+    assert_eq!(flows["default"], 262_144);
+    let release = section("ipam")["properties"]["release"].to_string();
+    assert!(
+        release.contains("\"off\"") && release.contains("\"on\""),
+        "{release}"
+    );
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn every_key_is_read_and_named_as_given() {
 #[test]
 fn a_key_that_is_not_known_is_refused_at_every_level() {
     let mut sections: BTreeSet<String> = BTreeSet::new();
-    for key in keys_of_types() {
+    for key in keys() {
         sections.insert(key.rsplit_once('.').map_or("", |(s, _)| s).to_owned());
     }
     assert_eq!(sections.len(), 20);

@@ -118,7 +118,7 @@ pub(crate) struct HostKernel {
     watch: PolicyWatch,
     service_nat: ServiceNat,
     untracked: Untracked,
-    /// The pods whose routes follow what is asked for.
+    /// The pods whose routes follow the configuration.
     followed: Followed,
     facts: Option<Facts>,
     /// The state without events, as the last observation showed it.
@@ -177,7 +177,7 @@ impl HostKernel {
             Ok(())
         });
         let error = kept.err().map(|error| {
-            format!("the datapath would end with the agent, its maps are not pinned: {error:#}")
+            format!("maps are not pinned, so the datapath would end with the agent: {error:#}")
         });
         if let Some(error) = &error
             && self.unpinned.as_ref() != Some(error)
@@ -192,18 +192,18 @@ impl HostKernel {
     async fn tell_gateways(&mut self, observed: &Observed) {
         self.gateways = gateways::list(observed);
         let watched = self.netlink.watch_gateways(&self.gateways).await;
-        self.told(watched);
+        self.publish_gateways(watched);
     }
 
     /// Renews the programs' entries of gateways for some seconds.
     async fn renew_gateways(&mut self) {
         let confirmed = self.netlink.confirm_gateways().await;
-        self.told(confirmed);
+        self.publish_gateways(confirmed);
     }
 
-    fn told(&mut self, watched: Result<()>) {
-        let told = self.datapath.know_gateways(&self.gateways).and(watched);
-        let error = told.err().map(|error| format!("{error:#}"));
+    fn publish_gateways(&mut self, watched: Result<()>) {
+        let published = self.datapath.know_gateways(&self.gateways).and(watched);
+        let error = published.err().map(|error| format!("{error:#}"));
         if let Some(error) = &error
             && self.gateways_error.as_ref() != Some(error)
         {
@@ -265,6 +265,12 @@ impl Kernel for HostKernel {
 
     fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
         self.watch.announce_more(objects)
+    }
+
+    async fn delete_together(&mut self, devices: &[u32]) {
+        if let Err(error) = self.netlink.delete_together(devices).await {
+            tracing::debug!("devices are deleted one by one: {error:#}");
+        }
     }
 
     async fn apply(&mut self, step: &Step) -> Result<()> {

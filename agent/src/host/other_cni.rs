@@ -17,6 +17,7 @@ use loader::constants;
 use loader::kernel::{Link, LinkKind};
 use loader::netlink::Netlink;
 
+pub(crate) use self::configuration::CONFLIST;
 use self::configuration::Used;
 use self::listeners::{listener, listening};
 use crate::config::{Config, OtherCni};

@@ -53,7 +53,7 @@ impl PolicyWatch {
             let policy: Arc<dyn nat::FlowPolicy> = Arc::<PolicyEngine>::clone(&engine);
             self.nat
                 .policy_changes(policy)
-                .context("have translated flows outlive a change of policy")?;
+                .context("keep translated flows across a change of policy")?;
         }
         self.announced = Some(engine);
         Ok(())
@@ -72,9 +72,9 @@ mod tests {
 
     struct Count(Arc<AtomicUsize>);
 
-    impl nat::Switch for Count {
-        fn set(&self, lookups: nat::Lookups) -> Result<()> {
-            assert_eq!(lookups, nat::Lookups::ALL);
+    impl nat::LookupControl for Count {
+        fn set(&self, lookups: nat::CompatLookups) -> Result<()> {
+            assert_eq!(lookups, nat::CompatLookups::ALL);
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }

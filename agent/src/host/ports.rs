@@ -44,7 +44,7 @@ impl TranslationPorts {
         config: &Config,
         state: &Path,
         boot: &str,
-        reservation: &Reservation,
+        reservation: &mut Reservation,
     ) -> Self {
         let host = reservation.host_ports().unwrap_or_default();
         let are_set = config.nat.ports.is_some();
@@ -80,7 +80,7 @@ impl TranslationPorts {
     }
 
     /// Settings for the programs, with these ports.
-    pub(crate) fn told(&self, config: &Config) -> DatapathSettings {
+    pub(crate) fn datapath_settings(&self, config: &Config) -> DatapathSettings {
         DatapathSettings {
             slices: self.slices,
             earlier: cover(self.earlier.list()),

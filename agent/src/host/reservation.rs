@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use document::read_file;
 use loader::intent::masquerade::{HostPorts, PortList};
-use loader::netlink;
+use loader::netlink::{self, PortSysctls};
 use serde::{Deserialize, Serialize};
 
 use crate::state::record;
@@ -23,6 +23,7 @@ const NAME: &str = "reserved-ports.json";
 pub(crate) struct Reservation {
     path: PathBuf,
     record: Record,
+    sysctls: PortSysctls,
 }
 
 /// Content of the record; port lists as the kernel writes them.
@@ -41,14 +42,15 @@ impl Reservation {
         Self {
             record: read(&path),
             path,
+            sysctls: PortSysctls::new(),
         }
     }
 
     /// The host's automatic ports; none if the kernel does not report them.
-    pub(crate) fn host_ports(&self) -> Option<HostPorts> {
-        let reserved = netlink::reserved_ports()?;
+    pub(crate) fn host_ports(&mut self) -> Option<HostPorts> {
+        let reserved = self.sysctls.reserved()?;
         Some(HostPorts {
-            automatic: netlink::automatic_ports()?,
+            automatic: self.sysctls.automatic()?,
             ours: withdrawable(&reserved, &self.record),
             reserved,
         })
@@ -59,7 +61,7 @@ impl Reservation {
     /// # Errors
     /// When the list cannot be read or written, or the record not written.
     pub(crate) fn reserve(&mut self, wanted: &PortList) -> Result<()> {
-        let record = reserve(&list()?, &self.record, wanted);
+        let record = reserve(&self.list()?, &self.record, wanted);
         // The record comes first: ports that we added without a record would stay for ever.
         self.write(&record)
             .with_context(|| format!("write {}", self.path.display()))?;
@@ -82,13 +84,18 @@ impl Reservation {
     ///
     /// # Errors
     /// As [`Self::reserve`].
-    pub(crate) fn withdraw(&self) -> Result<Option<String>> {
-        let ours = withdrawable(&list()?, &self.record);
+    pub(crate) fn withdraw(&mut self) -> Result<Option<String>> {
+        let ours = withdrawable(&self.list()?, &self.record);
         if !ours.is_empty() {
-            netlink::write_reserved_ports(&list()?.minus(&ours))?;
+            netlink::write_reserved_ports(&self.list()?.minus(&ours))?;
         }
         record::remove(&self.path)?;
         Ok((!ours.is_empty()).then(|| format!("reserved ports {ours}")))
+    }
+
+    fn list(&mut self) -> Result<PortList> {
+        let reserved = self.sysctls.reserved();
+        reserved.context("read net.ipv4.ip_local_reserved_ports")
     }
 
     fn write(&self, record: &Record) -> Result<()> {
@@ -117,10 +124,6 @@ fn read(path: &Path) -> Record {
         tracing::warn!(path = %path.display(), %error, "a record cannot be read");
         Record::default()
     })
-}
-
-fn list() -> Result<PortList> {
-    netlink::reserved_ports().context("read net.ipv4.ip_local_reserved_ports")
 }
 
 /// Record to write so that `wanted` is reserved, and no other port that we alone reserved.

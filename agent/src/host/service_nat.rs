@@ -107,7 +107,7 @@ impl ServiceNat {
                 Ok(()) => {
                     self.is_on = true;
                     let evidence = self.evidence.as_ref().map(ToString::to_string);
-                    tracing::info!(evidence, "flows of service NAT are noted from now on");
+                    tracing::info!(evidence, "flows of service NAT are recorded from now on");
                     self.renew();
                 }
                 Err(error) => {
@@ -182,7 +182,7 @@ impl ServiceNat {
     fn failed(&mut self, error: &anyhow::Error) {
         let error = format!("{error:#}");
         if self.error.as_ref() != Some(&error) {
-            tracing::warn!("connections of service NAT may not be noted: {error}");
+            tracing::warn!("connections of service NAT may not be recorded: {error}");
             self.error = Some(error);
         }
     }

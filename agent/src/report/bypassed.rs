@@ -50,7 +50,7 @@ impl<K: Host> Actor<K> {
         let kernel = self.reconciler.kernel();
         let programs = kernel.foreign_programs(&self.eni_devices());
         let programs = programs.unwrap_or_else(|error| {
-            tracing::warn!("filters that pods' packets go past are not known: {error:#}");
+            tracing::warn!("cannot read the filters that pods' packets bypass: {error:#}");
             Vec::new()
         });
         programs.iter().filter_map(filter_passed).collect()

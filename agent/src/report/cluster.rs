@@ -8,8 +8,8 @@ use crate::actor::Actor;
 use crate::host::kernel::Host;
 
 /// The setting that is needed where the cluster's service CIDRs are unknown.
-const SET_CIDRS: &str = "services.cidrs is empty; allowed: the cluster's service CIDRs (what the API \
-    server has as --service-cluster-ip-range), or none";
+const SET_CIDRS: &str = "services.cidrs is empty; expected the cluster's service CIDRs \
+    (--service-cluster-ip-range of the API server), or none";
 
 impl<K: Host> Actor<K> {
     /// The state of the cluster; none without a cluster.

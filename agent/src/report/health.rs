@@ -95,7 +95,7 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    fn told(texts: &[&str]) -> Vec<String> {
+    fn owned(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|&text| text.to_owned()).collect()
     }
 
@@ -157,26 +157,26 @@ mod tests {
             ),
             (
                 "no pools",
-                of(&|s| s.waits = told(&["the pools"])),
+                of(&|s| s.waits = owned(&["the pools"])),
                 NotReady,
                 "the pools",
             ),
             (
                 "exhausted",
-                of(&|s| s.exhausted = told(&[FULL])),
+                of(&|s| s.exhausted = owned(&[FULL])),
                 Degraded,
                 FULL,
             ),
             (
                 "drift",
-                of(&|s| s.problems = told(&["a route is gone"])),
+                of(&|s| s.problems = owned(&["a route is gone"])),
                 Degraded,
                 "a route",
             ),
             (
                 "exhausted, no ENI",
                 of(&|s| {
-                    s.exhausted = told(&[FULL]);
+                    s.exhausted = owned(&[FULL]);
                     s.has_eni = false;
                 }),
                 NotReady,

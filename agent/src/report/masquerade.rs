@@ -9,8 +9,8 @@ use api::{ApiError, ErrorCode};
 use ipnet::IpNet;
 use loader::intent::Eni;
 use loader::intent::masquerade::{DEFAULT_POOL, PortList, metadata_name};
-use loader::netlink;
-use loader::policy::{Asked, Live, unknown_source};
+use loader::netlink::PortSysctls;
+use loader::policy::{Live, Packet, unknown_source};
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;
@@ -133,7 +133,7 @@ impl<K: Host> Actor<K> {
                 lookups,
                 tables,
             };
-            let answer = match live.explain(&Asked::from(&tuple)) {
+            let answer = match live.explain(&Packet::from(&tuple)) {
                 Ok(Some(explanation)) => Ok(explanation),
                 Ok(None) if is_endpoints => Ok(unknown_source()),
                 Ok(None) => Err(not_a_pods(source)),
@@ -168,8 +168,9 @@ fn file<T>(path: Option<&Path>, followed: Option<Followed<T>>) -> Option<FileSta
 
 /// The ports that reservations leave to the host.
 pub(crate) fn reserved_ports() -> Option<SysctlStatus> {
-    let reserved = netlink::reserved_ports()?;
-    let automatic = netlink::automatic_ports();
+    let mut ports = PortSysctls::new();
+    let reserved = ports.reserved()?;
+    let automatic = ports.automatic();
     Some(SysctlStatus {
         name: "net.ipv4.ip_local_reserved_ports".to_owned(),
         effective: reserved.to_string(),

@@ -3,7 +3,7 @@
 use api::ApiError;
 use api::types::ObjectKind;
 use api::types::Readiness;
-use apiserver::traffic;
+use apiserver::client::traffic;
 use loader::reconcile::Repairs;
 
 use super::refused;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bypassed;
 pub(crate) mod cluster;
+pub(crate) mod conntrack;
 pub(crate) mod health;
 pub(crate) mod masquerade;
 pub(crate) mod metrics;
@@ -37,6 +38,30 @@ use crate::state::another_machine::another_machine;
 
 /// Number of refused fields that health names; `document.refused` has all.
 const REFUSED: usize = 8;
+
+/// The part of the kernel's state that only the status has.
+struct KernelState {
+    datapath: DatapathStatus,
+    /// Devices where a foreign `ingress` qdisc has the place of our clsact.
+    displaced: BTreeSet<u32>,
+    others: Others,
+    /// The parts that could not be read, with the reasons.
+    unreadable: Vec<String>,
+}
+
+/// The value that was read, or the default and the reason.
+fn or_default<T: Default>(part: &str, read: anyhow::Result<T>, unreadable: &mut Vec<String>) -> T {
+    read.unwrap_or_else(|error| {
+        unreadable.push(format!("{part} could not be read: {error:#}"));
+        T::default()
+    })
+}
+
+/// The owner of an endpoint that is not ready, and the reason.
+fn not_ready(endpoint: &EndpointStatus) -> Option<(String, String)> {
+    let reason = endpoint.readiness.reason()?;
+    Some((endpoint.owner.to_string(), reason.to_owned()))
+}
 
 impl<K: Host> Actor<K> {
     /// The endpoints.
@@ -112,96 +137,43 @@ impl<K: Host> Actor<K> {
     /// The state of the whole. What cannot be found out is among the reasons, and hides nothing
     /// else.
     pub(crate) async fn status(&mut self) -> Status {
-        let mut reasons = Vec::new();
-        let hooks = self.hooks();
-        let devices = self.eni_devices();
-        let kernel = self.reconciler.kernel_mut();
-        let mut known = |what: &str, error: anyhow::Error| {
-            reasons.push(format!("{what} could not be read: {error:#}"));
-        };
-        let foreign_programs = kernel.foreign_programs(&hooks).unwrap_or_else(|error| {
-            known("programs of others", error);
-            Vec::new()
-        });
-        let features = kernel.features().unwrap_or_else(|error| {
-            known("kernel features", error);
-            BTreeMap::new()
-        });
-        let displaced = kernel.displaced().unwrap_or_else(|error| {
-            known("qdiscs of others", error);
-            BTreeSet::new()
-        });
-        let missing_features = kernel.missing_features();
-        let kernel_path = kernel.datapath_settings().path;
-        let others = kernel.others(&devices).await.unwrap_or_else(|error| {
-            known("rules and routes of others", error);
-            Others::default()
-        });
+        let KernelState {
+            datapath,
+            displaced,
+            others,
+            unreadable,
+        } = self.kernel_state().await;
         let enis = self.enis();
-        let devices: Vec<_> = enis
-            .iter()
-            .filter_map(|eni| eni.device.as_deref())
-            .collect();
-        let sysctls = netlink::routing_sysctls(&devices).into_iter();
+        let devices = enis.iter().filter_map(|eni| eni.device.as_deref());
+        let devices: Vec<_> = devices.collect();
+        let sysctls = netlink::routing_sysctls(&devices).into_iter().map(sysctl);
         let endpoints = self.endpoints();
         let repairs = self.repairs();
         let mut problems = self.problems(&enis, &endpoints, &repairs.wars);
-        let endpoint_notes = self.endpoint_notes(&displaced);
-        let unchecked = self.displaced_endpoints(&displaced);
-        if unchecked > 0 {
-            reasons.push(format!(
-                "{unchecked} of {} endpoints have a foreign ingress qdisc",
-                endpoints.len()
-            ));
-        }
-        problems.extend(reasons);
+        problems.extend(unreadable);
+        problems.extend(self.displaced_endpoints(&displaced));
         let (dropping, policies) = self.bypassed.drop_policies();
         problems.extend(dropping);
         let health = self.snapshot(&enis, problems).judge().health();
-        let refused = self.intent.node.refused.iter();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             health,
-            document: DocumentStatus {
-                path: self.document.clone(),
-                node: self.source.value.as_ref().map(|node| node.name.clone()),
-                generation: self.source.generation,
-                error: self.source.error.clone(),
-                notes: self.intent.node.notes.clone(),
-                refused: refused.map(ToString::to_string).collect(),
-            },
+            document: self.document_status(),
             allocation: self.allocation_status(),
             warnings: self.warnings.iter().cloned().chain(policies).collect(),
             masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
-            endpoints_not_ready: endpoints
-                .iter()
-                .filter_map(|endpoint| {
-                    let reason = endpoint.readiness.reason()?;
-                    Some((endpoint.owner.to_string(), reason.to_owned()))
-                })
-                .collect(),
-            endpoint_notes,
-            datapath: DatapathStatus {
-                path: match kernel_path {
-                    DatapathMode::Direct | DatapathMode::ServiceNat => PathMode::Direct,
-                    DatapathMode::Stack => PathMode::Stack,
-                },
-                features,
-                missing_features,
-                foreign_programs,
-            },
+            endpoints_not_ready: endpoints.iter().filter_map(not_ready).collect(),
+            endpoint_notes: self.endpoint_notes(&displaced),
+            datapath,
             nat: self.nat_status(),
             service_nat: self.service_nat_status(),
             cluster: self.cluster_status(),
             traces: self.traces(&others),
             bypassed_rules: self.bypassed_rules(),
             leftovers: others.leftovers,
-            sysctls: sysctls
-                .map(sysctl)
-                .chain(masquerade::reserved_ports())
-                .collect(),
+            sysctls: sysctls.chain(masquerade::reserved_ports()).collect(),
             repairs: Repairs {
                 total: repairs.total,
                 by_kind: repairs.by_kind,
@@ -209,6 +181,47 @@ impl<K: Host> Actor<K> {
             },
             corrupt_records: self.corrupt.values().cloned().collect(),
             enis,
+        }
+    }
+
+    /// The part of the kernel's state that only the status has.
+    async fn kernel_state(&mut self) -> KernelState {
+        let hooks = self.hooks();
+        let devices = self.eni_devices();
+        let kernel = self.reconciler.kernel_mut();
+        let mut unreadable = Vec::new();
+        let foreign_programs = kernel.foreign_programs(&hooks);
+        let foreign_programs = or_default("programs of others", foreign_programs, &mut unreadable);
+        let features = or_default("kernel features", kernel.features(), &mut unreadable);
+        let displaced = or_default("qdiscs of others", kernel.displaced(), &mut unreadable);
+        let others = kernel.others(&devices).await;
+        let others = or_default("rules and routes of others", others, &mut unreadable);
+        let path = match kernel.datapath_settings().path {
+            DatapathMode::Direct | DatapathMode::ServiceNat => PathMode::Direct,
+            DatapathMode::Stack => PathMode::Stack,
+        };
+        KernelState {
+            datapath: DatapathStatus {
+                path,
+                features,
+                missing_features: kernel.missing_features(),
+                foreign_programs,
+            },
+            displaced,
+            others,
+            unreadable,
+        }
+    }
+
+    fn document_status(&self) -> DocumentStatus {
+        let refused = self.intent.node.refused.iter();
+        DocumentStatus {
+            path: self.document.clone(),
+            node: self.source.value.as_ref().map(|node| node.name.clone()),
+            generation: self.source.generation,
+            error: self.source.error.clone(),
+            notes: self.intent.node.notes.clone(),
+            refused: refused.map(ToString::to_string).collect(),
         }
     }
 
@@ -221,12 +234,14 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Number of endpoints whose source check another qdisc stands in for. A shaper or a program of
-    /// others takes nothing from what pods are promised.
-    fn displaced_endpoints(&self, displaced: &BTreeSet<u32>) -> usize {
+    /// The problem that another qdisc has the place of endpoints' source check, if one has. A shaper
+    /// or a program of others takes nothing from what pods are promised.
+    fn displaced_endpoints(&self, displaced: &BTreeSet<u32>) -> Option<String> {
         let endpoints = self.pass.view.endpoints.values();
         let devices = endpoints.filter_map(|endpoint| endpoint.ifindex);
-        devices.filter(|device| displaced.contains(device)).count()
+        let count = devices.filter(|device| displaced.contains(device)).count();
+        let all = self.intent.endpoints.len();
+        (count > 0).then(|| format!("{count} of {all} endpoints have a foreign ingress qdisc"))
     }
 
     /// Notes on endpoints that work, by owner: those whose devices others have something on.
@@ -245,9 +260,9 @@ impl<K: Host> Actor<K> {
             }
             let what = facts?.via_stack.get(&ifindex)?.as_ref()?;
             Some(format!(
-                "its packets take the host's stack, because {device} has {what}, which would miss what \
-                 goes past it{}",
-                untracked::on_change_of_way()
+                "its packets take the host's stack, because {device} has {what}, which would not \
+                 see packets of the direct path{}",
+                untracked::on_change_of_path()
             ))
         };
         let endpoints = self.pass.view.endpoints.values();
@@ -336,6 +351,7 @@ impl<K: Host> Actor<K> {
             )
         }));
         problems.extend(self.short_of_room());
+        problems.extend(self.conntrack_shortage());
         let flows = self.nat.report().error;
         problems
             .extend(flows.map(|error| format!("garbage collection of flows is failing: {error}")));
@@ -345,7 +361,7 @@ impl<K: Host> Actor<K> {
         let faults = self.addresses.faults();
         problems.extend(faults.map(|fault| format!("addresses: {fault}")));
         problems.extend(self.ingress_problems());
-        problems.extend(self.remarks.all());
+        problems.extend(self.cluster_warnings.all());
         problems
     }
 }

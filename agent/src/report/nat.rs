@@ -94,7 +94,7 @@ impl<K: Host> Actor<K> {
 }
 
 /// An endpoint by its pod, where that is known.
-fn named(endpoint: &Endpoint) -> String {
+pub(super) fn named(endpoint: &Endpoint) -> String {
     match &endpoint.about.pod {
         Some(pod) => format!("pod {pod}"),
         None => format!("endpoint {}", endpoint.owner),

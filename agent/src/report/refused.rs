@@ -18,7 +18,7 @@ impl<K: Host> Actor<K> {
         let of_pools = pools.flat_map(|pools| pools.refused()).cloned();
         let all = documents.chain(of_node).chain(of_pools);
         all.chain(self.addresses.pools_refused().cloned())
-            .chain(self.remarks.refused())
+            .chain(self.cluster_warnings.refused())
             .collect()
     }
 

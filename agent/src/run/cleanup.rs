@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use datapath_common::abi;
 use loader::bpf;
-use loader::bpf::Datapath;
+use loader::bpf::{BpfOptions, Datapath};
 use loader::kernel::{Object, Observed, StepKind};
 use loader::netfilter::untracked;
 use loader::netlink::Netlink;
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use crate::actor::ingress::task::give_back;
 use crate::allocation;
-use crate::cni_install as cni;
 use crate::config::Config;
 use crate::host::earlier_ports;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::reservation::Reservation;
 use crate::run::ENDPOINTS;
+use crate::run::cni_install as cni;
 use crate::sources::numbering;
 use crate::state::identity;
 use crate::state::kept;
@@ -72,7 +72,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     owned.sort_by_key(|(rank, _)| *rank);
     let endpoints = owned.iter().filter(|(rank, _)| *rank == 0).count();
     if endpoints > 0 && !with_endpoints {
-        bail!("{endpoints} endpoints would lose their network; say --yes if they may");
+        bail!("{endpoints} endpoints would lose their network; pass --yes to proceed");
     }
 
     let plugin = remove_plugin(config, conf_dir)?;
@@ -84,18 +84,9 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     removed
         .failures
         .extend(kept.map(|problem| format!("agent-addresses.ingress: {problem}")));
-    let pins = bpf::remove_pins(&options).context("remove the datapath")?;
     removed
         .objects
-        .extend(pins.filters.iter().map(|filter| format!("filter {filter}")));
-    removed.objects.extend(pins.qdiscs.iter().map(|ifindex| {
-        let link = observed.links.get(ifindex);
-        let device = link.map_or_else(|| ifindex.to_string(), |link| link.name.clone());
-        format!("clsact of {device}")
-    }));
-    removed
-        .objects
-        .extend(pins.pins.iter().map(|pin| format!("pin {pin}")));
+        .extend(remove_datapath(&options, &observed)?);
     match untracked::remove() {
         Ok(true) => removed
             .objects
@@ -103,12 +94,31 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
         Ok(false) => {}
         Err(error) => removed.failures.push(format!("{error:#}")),
     }
-    removed.objects.extend(Reservation::new(state).withdraw()?);
-    removed
-        .objects
-        .extend(remove_records(&state.join(ENDPOINTS))?);
-    removed.objects.extend(allocation::remove_ledger(state)?);
+    removed.objects.extend(remove_state(state)?);
     identity::remove(state, root)?;
+    Ok(removed)
+}
+
+/// Removes attachments and pins; returns their names.
+fn remove_datapath(options: &BpfOptions, observed: &Observed) -> Result<Vec<String>> {
+    let removed = bpf::remove_pins(options).context("remove the datapath")?;
+    let filters = removed.filters.iter();
+    let filters = filters.map(|filter| format!("filter {filter}"));
+    let qdiscs = removed.qdiscs.iter().map(|ifindex| {
+        let link = observed.links.get(ifindex);
+        let device = link.map_or_else(|| ifindex.to_string(), |link| link.name.clone());
+        format!("clsact of {device}")
+    });
+    let pins = removed.pins.iter().map(|pin| format!("pin {pin}"));
+    Ok(filters.chain(qdiscs).chain(pins).collect())
+}
+
+/// Removes the records of the state folder; returns the names of those that matter to users.
+fn remove_state(state: &Path) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    removed.extend(Reservation::new(state).withdraw()?);
+    removed.extend(remove_records(&state.join(ENDPOINTS))?);
+    removed.extend(allocation::remove_ledger(state)?);
     numbering::remove(state)?;
     earlier_ports::remove(state)?;
     kept::remove(state)?;

@@ -2,20 +2,18 @@
 
 pub(crate) mod checked;
 pub(crate) mod cleanup;
+pub(crate) mod cni_install;
 pub(crate) mod memory;
+mod programs;
 mod sources;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use loader::bpf;
-use loader::bpf::Datapath;
-use loader::netfilter::conntrack;
-use loader::netfilter::service_nat::KernelTracker;
-use loader::netfilter::untracked::Untracked;
+use loader::netfilter::Periodic;
 use loader::netlink::Netlink;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -29,11 +27,8 @@ use crate::faults;
 use crate::host::kernel::HostKernel;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::other_cni;
-use crate::host::policy::PolicyWatch;
-use crate::host::ports::TranslationPorts;
-use crate::host::reservation::Reservation;
-use crate::host::service_nat::ServiceNat;
 use crate::run::checked::check;
+use crate::run::programs::Programs;
 use crate::run::sources::Sources;
 use crate::server::exposition::Exposition;
 use crate::server::{Handle, Server, ServerLimits};
@@ -41,8 +36,7 @@ use crate::sources::node::Kept;
 use crate::sources::numbering::Numbering;
 use crate::state::identity;
 use crate::state::lock::{LOCK_TIMEOUT, Lock, PinsLock};
-use crate::state::store::Store;
-use flows as nat;
+use crate::state::store::{Store, Stored};
 
 /// Folder of the endpoint records in the state folder.
 pub(crate) const ENDPOINTS: &str = "endpoints";
@@ -65,87 +59,40 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let others = other_cni::check(&mut netlink, config).await?;
     checked.warnings.extend(others);
     checked.log();
-    let state = config.state_dir.as_path();
-    let options = config.bpf_options();
-    let (_locks, pins) = locks(state, &options.pin_root, socket)?;
-    let store = Store::open(&state.join(ENDPOINTS))?;
-    let endpoints = store.1.endpoints.values();
-    let addresses = Addresses::open(config, state, endpoints)?;
-    let pending = Pending::new(&config.cni.pending_deletes.path());
+    let (_locks, pins) = locks(config, socket)?;
     let boot = boot_id()?;
-    let numbering = Numbering::open(state, &boot);
-    let kept = Kept::new(state, &boot);
-    let mut reservation = Reservation::new(state);
-    let ports = TranslationPorts::open(config, state, &boot, &reservation);
-    settings.ports = ports.slices();
-    let mut told = ports.told(config);
-    let misses = config.service_nat() == api::types::ServiceNat::Off
-        && told.path == bpf::DatapathMode::Direct;
-    let mut service_nat = service_nat(config, &mut told);
-    let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
-    let taken = datapath.take_nat();
-    let of_nat = taken.context("take the maps of translation")?;
-    service_nat.start(of_nat.notes);
-    let nat = nat::Handle::new(Arc::new(of_nat.switch))?;
-    renew_flows(&of_nat.tables, &told);
-    let lifetimes = config.nat.lifetimes.lifetimes();
-    let limits = nat::Limits::from(&told);
-    let tracker = Box::new(KernelTracker::default());
-    let _sweeper = nat::start(of_nat.tables, lifetimes, limits, tracker, nat.clone())?;
-    ports.give_back(&mut reservation);
+    let kept = State::open(config, &boot)?;
+    let (programs, _sweeper) = Programs::load(config, &boot, &mut settings)?;
     let (handle, commands) = Handle::new(Handle::REPLY_TIMEOUT);
-    let Sources {
-        document,
-        source,
-        files,
-        outlooks,
-        signals,
-        commands,
-        remarks,
-    } = Sources::follow(
-        config,
-        checked.cluster,
-        &mut settings,
-        &handle,
-        (commands, kept),
-    );
-    let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
-    let ports = (reservation, ports, nat.clone());
-
-    let untracked = Untracked::new(settings.mark.exception());
+    let commands = (commands, kept.sources);
+    let sources = Sources::follow(config, checked.cluster, &mut settings, &handle, commands);
     let (ingress, own) = IngressTask::open(config, handle.clone())?;
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
+    let (nat, misses) = (programs.nat.clone(), programs.misses_service_nat);
     let mut actor = Actor::new(
-        HostKernel::new(
-            netlink,
-            datapath,
-            ports,
-            watch,
-            (service_nat, untracked),
-            pins,
-        ),
+        programs.kernel(netlink, &settings, pins),
         settings,
         config.endpoint.mtu.map(config::Mtu::get),
-        document,
-        store,
-        (addresses, pending, numbering),
+        sources.document,
+        kept.store,
+        (kept.addresses, kept.pending, kept.numbering),
         nat,
     );
-    actor.remarks = remarks;
+    actor.cluster_warnings = sources.cluster_warnings;
     actor.warnings = checked.warnings;
-    let _reading = actor.bypassed.start()?;
-    let _missed = misses.then(|| actor.missed.start()).transpose()?;
-    actor.signals = signals;
+    actor.signals = sources.signals;
     actor.start_ingress(own);
+    let _threads = start_threads(&actor, misses)?;
 
-    let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let (stop, mut stopped) = watch::channel(false);
-    let actor = actor.run(commands, source, files, outlooks, async move {
-        // An error means that the sender is gone, which is a reason to stop too.
-        stopped.wait_for(|stop| *stop).await.ok();
-    });
+    let (stopped, stop) = stopping()?;
+    let actor = actor.run(
+        sources.commands,
+        sources.source,
+        sources.files,
+        sources.demand_queries,
+        stopped,
+    );
     memory::give_back();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
@@ -153,10 +100,56 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         () = exposition.serve(handle.clone()) => {}
         () = server.serve(handle) => {}
         () = ingress.run() => {}
-        () = stop_at([terminate, interrupt], stop) => {}
+        () = stop => {}
     }
     server.finish(DRAIN_TIMEOUT).await;
     Ok(())
+}
+
+/// The state that an earlier agent left in files.
+struct State {
+    store: (Store, Stored),
+    addresses: Addresses,
+    pending: Pending,
+    numbering: Numbering,
+    /// Answers of the sources.
+    sources: Kept,
+}
+
+impl State {
+    fn open(config: &Config, boot: &str) -> Result<Self> {
+        let folder = config.state_dir.as_path();
+        let store = Store::open(&folder.join(ENDPOINTS))?;
+        let addresses = Addresses::open(config, folder, store.1.endpoints.values())?;
+        Ok(Self {
+            store,
+            addresses,
+            pending: Pending::new(&config.cni.pending_deletes.path()),
+            numbering: Numbering::open(folder, boot),
+            sources: Kept::new(folder, boot),
+        })
+    }
+}
+
+/// Starts the threads that read rules of netfilter and conntrack entries. Each ends with its value.
+fn start_threads(actor: &Actor<HostKernel>, misses_nat: bool) -> Result<Vec<Periodic>> {
+    let mut threads = vec![actor.bypassed.start()?, actor.conntrack.start()?];
+    if misses_nat {
+        threads.push(actor.missed.start()?);
+    }
+    Ok(threads)
+}
+
+/// A future that ends when a pass has to, and one that ends when the agent has to.
+fn stopping() -> Result<(impl Future<Output = ()>, impl Future<Output = ()>)> {
+    let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let (stop, mut stopped) = watch::channel(false);
+    let stopped = async move {
+        // An error means that the sender is gone, which is a reason to stop too.
+        stopped.wait_for(|stop| *stop).await.ok();
+    };
+    Ok((stopped, stop_at([terminate, interrupt], stop)))
 }
 
 /// Stops the agent at one of two signals, and waits a little for the end of its pass.
@@ -171,27 +164,10 @@ async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
     tracing::warn!("a pass did not end within {SHUTDOWN_TIMEOUT:?}");
 }
 
-/// Service NAT as the settings have it, and what the programs are to do for it.
-fn service_nat(config: &Config, told: &mut bpf::DatapathSettings) -> ServiceNat {
-    let service_nat = ServiceNat::new(
-        config.service_nat(),
-        told.path,
-        config.knows_services(),
-        conntrack::timeouts().max,
-    );
-    if service_nat.is_on() {
-        told.path = bpf::DatapathMode::ServiceNat;
-    }
-    told.stack = service_nat.capacity();
-    service_nat
-}
-
 /// Makes sure that no other agent runs here, and that the state folder is that of the pins.
-fn locks(
-    state: &Path,
-    pin_root: &Path,
-    socket: &Path,
-) -> Result<((Lock, NetnsLock), (PinsLock, PathBuf))> {
+fn locks(config: &Config, socket: &Path) -> Result<((Lock, NetnsLock), (PinsLock, PathBuf))> {
+    let state = config.state_dir.as_path();
+    let pin_root = config.datapath.pin_root.as_path();
     let lock = Lock::take(state, LOCK_TIMEOUT)?;
     let about = format!(
         "state-dir {}, datapath.pin-root {}, socket {}",
@@ -204,23 +180,6 @@ fn locks(
     let pins = PinsLock::take(pin_root, LOCK_TIMEOUT)?;
     let identity = identity::join(state, pin_root)?;
     Ok(((lock, netns), (pins, identity)))
-}
-
-/// Takes over the flows of earlier programs.
-fn renew_flows(tables: &impl nat::Tables, told: &bpf::DatapathSettings) {
-    match nat::renew(tables, told.ports(), told.known_ports()) {
-        Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
-            lost,
-            "flows have ports that are none of ours any more: their connections break"
-        ),
-        Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
-        // Most of them are found without.
-        Err(error) => {
-            tracing::warn!(
-                "cannot re-index existing flows; their connections may break: {error:#}"
-            );
-        }
-    }
 }
 
 /// Makes the socket, and its folder.

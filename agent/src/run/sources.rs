@@ -7,7 +7,7 @@ use loader::intent::Settings;
 use tokio::sync::{mpsc, watch};
 
 use crate::actor::policy::{OfCluster, PolicyFiles};
-use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
+use crate::cluster::{Cluster, ClusterWarnings, DemandQuery, POOLS_PLACE, Prepared, Signals};
 use crate::config::Config;
 use crate::server::{Command, Handle};
 use crate::sources::node::{self, Kept, NodeSource};
@@ -20,12 +20,12 @@ pub(crate) struct Sources {
     pub(crate) source: watch::Receiver<NodeSource>,
     pub(crate) files: PolicyFiles,
     /// Queries of the node's demand.
-    pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
+    pub(crate) demand_queries: mpsc::Receiver<DemandQuery>,
     /// Signals that trigger such queries.
     pub(crate) signals: Arc<Signals>,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Messages about the cluster, for the status.
-    pub(crate) remarks: Remarks,
+    pub(crate) cluster_warnings: ClusterWarnings,
 }
 
 impl Sources {
@@ -55,22 +55,22 @@ impl Sources {
                         keeps_off: cluster.keeps_off,
                     },
                 ),
-                outlooks: cluster.outlooks,
+                demand_queries: cluster.demand_queries,
                 signals: cluster.signals,
                 commands: cluster.gate.guard(commands),
-                remarks: cluster.remarks,
+                cluster_warnings: cluster.warnings,
             };
         }
         let document = config.node.document.as_path().to_owned();
-        let (_nobody, outlooks) = mpsc::channel(1);
+        let (_nobody, demand_queries) = mpsc::channel(1);
         Self {
             files: PolicyFiles::follow(&settings.masquerade, UsedPools::open(&kept, None)),
             source: node::watch_kept(document.clone(), settings.mark, kept),
             document,
-            outlooks,
+            demand_queries,
             signals: Arc::default(),
             commands,
-            remarks: Remarks::default(),
+            cluster_warnings: ClusterWarnings::default(),
         }
     }
 }

@@ -10,8 +10,8 @@ use api::ids::{MacAddr, Owner};
 use api::types::OwnedObject;
 use api::types::Refused;
 use api::types::{
-    Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus,
-    Explanation, FlowFilter, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats,
+    Addresses, Attachment, EndpointCheck, EndpointStatus, EniStatus, Explanation, FlowFilter,
+    GcRequest, GcResult, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats,
     PoolStatus, Status,
 };
 use api::{ApiError, ErrorCode};
@@ -34,7 +34,7 @@ pub enum Command {
     /// The state of one endpoint, by a new observation of the kernel.
     CheckEndpoint(Owner, Reply<EndpointCheck>),
     /// Take away what a container runtime does not know any more.
-    Collect(Collect, Reply<Collected>),
+    Collect(GcRequest, Reply<GcResult>),
     /// About addresses.
     Addresses(AddressCommand),
     /// About the agent's own addresses.
@@ -69,6 +69,8 @@ pub enum Command {
     BypassedRules(Reply<Vec<String>>),
     /// The pods whose open connections connection tracking calls INVALID, each with the remedy.
     CutOffPods(Reply<Vec<(PodRef, String)>>),
+    /// The shortage of conntrack entries, if there is one, with the pod that has the most.
+    ConntrackShortage(Reply<Vec<String>>),
     /// Pools without an address left, each with what to do; refused while that is not known.
     Exhausted(Reply<Vec<String>>),
     /// The flows that a filter takes.
@@ -111,7 +113,7 @@ pub enum IngressCommand {
     Problems(Reply<Vec<String>>),
 }
 
-/// A way to ask the agent.
+/// A handle for queries of the agent.
 #[derive(Clone, Debug)]
 pub struct Handle {
     commands: mpsc::Sender<Command>,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Bounds on what callers can take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections at a time. Beyond, one that is idle or slow gives way to the next.
+    /// Connections at a time. Beyond, an idle or slow one is evicted for the next.
     pub connections: usize,
     /// The limit of time of a request's head, and again of its body.
     pub request: Duration,

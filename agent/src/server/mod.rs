@@ -15,4 +15,4 @@ mod validate;
 pub use handle::{AddressCommand, Command, Handle, IngressCommand, Reply};
 pub use listener::{Server, ServerLimits};
 pub use metrics::{MetricsSnapshot, ReconcileStats};
-pub use validate::{AddressRequest, Ask, EndpointRequest};
+pub use validate::{AddressRequest, AddressSpec, EndpointRequest};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::VERSION;
 use api::ids::Owner;
-use api::types::{AddEndpoint, Collect, FlowFilter};
+use api::types::{AddEndpoint, FlowFilter, GcRequest};
 use api::{ApiError, ErrorCode};
 use api::{BadTuple, Tuple};
 use axum::Router;
@@ -147,7 +147,7 @@ async fn check_endpoint(context: State<Context>, owner: InPath) -> Result<Respon
 }
 
 async fn collect(context: State<Context>, body: Body) -> Result<Response, Refusal> {
-    let request: Collect = body::read_up_to(body, context.body_time, body::MAX_LIST).await?;
+    let request: GcRequest = body::read_up_to(body, context.body_time, body::MAX_LIST).await?;
     check_collect(&request)?;
     read(context, |reply| Command::Collect(request, reply)).await
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use api::ids::Owner;
 use api::ids::PodRef;
-use api::types::{AddEndpoint, AskAddresses, Collect, FlowFilter};
+use api::types::{AddEndpoint, AskAddresses, FlowFilter, GcRequest};
 use api::{ApiError, ErrorCode};
 use flows as nat;
 use ipam::Family;
@@ -29,7 +29,7 @@ pub struct EndpointRequest {
     /// Its addresses: one or two, of different families; none where the agent is to allocate them.
     pub addresses: BTreeSet<IpAddr>,
     /// The rest of the request.
-    pub ask: Box<Ask>,
+    pub ask: Box<AddressSpec>,
 }
 
 /// Requested addresses without an endpoint: checked in themselves.
@@ -40,12 +40,12 @@ pub struct AddressRequest {
     /// Which ones: none, one or two, of different families.
     pub addresses: BTreeSet<IpAddr>,
     /// The rest of the request.
-    pub ask: Box<Ask>,
+    pub ask: Box<AddressSpec>,
 }
 
 /// A request without its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct AddressSpec {
     /// The families to allocate addresses of; empty: those of the configuration.
     pub families: BTreeSet<Family>,
     /// The pools to allocate from.
@@ -79,7 +79,7 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
                 ),
             ));
         }
-        let asked = AskAddresses {
+        let requested = AskAddresses {
             owner,
             addresses,
             families,
@@ -91,7 +91,7 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
             owner,
             addresses,
             ask,
-        } = check_addresses(asked)?;
+        } = check_addresses(requested)?;
         Ok(Self {
             owner,
             netns,
@@ -154,7 +154,7 @@ fn check_addresses(request: AskAddresses) -> Result<AddressRequest, ApiError> {
     Ok(AddressRequest {
         owner,
         addresses: addresses.into_iter().collect(),
-        ask: Box::new(Ask {
+        ask: Box::new(AddressSpec {
             families: families.into_iter().collect(),
             pools,
             network,
@@ -190,7 +190,7 @@ fn check_names(
 
 /// Checks the attachments of a garbage collection. Any owner may be named as valid: one that the
 /// agent does not allow has nothing here.
-pub(super) fn check_collect(collect: &Collect) -> Result<(), ApiError> {
+pub(super) fn check_collect(collect: &GcRequest) -> Result<(), ApiError> {
     if collect.network.is_empty() {
         return Err(invalid(
             "network",

@@ -125,7 +125,7 @@ impl<T: PartialEq> Followed<T> {
     }
 }
 
-/// Content of the files, and the way to read it.
+/// Content of the files, and its reader.
 pub(crate) trait Source: Send + 'static {
     /// Content of the files, or the reason why they cannot be read.
     type Content: PartialEq + Send;

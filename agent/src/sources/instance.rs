@@ -15,7 +15,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kubernetes::node_template::Instance;
+use kubernetes::node::node_template::Instance;
 use tokio::time::{sleep, timeout};
 
 /// The time limit of connecting.

@@ -146,11 +146,11 @@ impl Kept {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         let parsed = parse(&self.read(source)?);
-        let told = |error: &E| {
+        let log = |error: &E| {
             let path = self.path.display();
             tracing::warn!("what an earlier agent kept is not used: {path}: document: {error}");
         };
-        parsed.inspect_err(told).ok()
+        parsed.inspect_err(log).ok()
     }
 
     /// The document that an agent of this boot kept of the source. An unreadable one counts as

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use api::ids::{EndpointId, Owner};
 use api::types::AddEndpoint;
 use loader::constants;
-use loader::intent::{About, Endpoint};
+use loader::intent::{Endpoint, EndpointMeta};
 use serde::{Deserialize, Serialize};
 
 use super::atomic_dir::{Folder, Writing};
@@ -65,7 +65,7 @@ struct Record {
     addresses: Vec<IpAddr>,
     mtu: u32,
     #[serde(default)]
-    about: About,
+    about: EndpointMeta,
 }
 
 impl Store {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::Tuple;
 use api::ids::{EndpointId, EniNumber, Owner};
 use api::types::{
-    Addresses, Allocation, Attachment, Collected, EniRef, FlowFilter, Leased, NatFlows, NatFlushed,
+    Addresses, Allocation, Attachment, EniRef, FlowFilter, GcResult, Leased, NatFlows, NatFlushed,
 };
 use api::types::{Explanation, Verdict};
 use api::{ApiError, ErrorCode};
@@ -127,10 +127,10 @@ impl Fake {
         )
     }
 
-    /// The agent was asked for nothing.
+    /// The agent got no request.
     pub(crate) fn assert_untouched(&self) {
-        assert!(self.requests.try_recv().is_err(), "the agent was asked");
-        assert!(self.deleted.try_recv().is_err(), "the agent was asked");
+        assert!(self.requests.try_recv().is_err(), "the agent got a request");
+        assert!(self.deleted.try_recv().is_err(), "the agent got a request");
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn answer(
             let kept = Vec::new();
             let agent = Vec::new();
             reply
-                .send(Ok(Collected {
+                .send(Ok(GcResult {
                     removed,
                     kept,
                     agent,
@@ -213,7 +213,10 @@ pub(crate) fn answer(
         Command::Addresses(command) => addresses(command),
         Command::MetricsSnapshot(reply) => drop(reply.send(Ok(Box::default()))),
         Command::Refused(reply) => drop(reply.send(Ok(Vec::new()))),
-        Command::Alive(reply) | Command::Exhausted(reply) | Command::BypassedRules(reply) => {
+        Command::Alive(reply)
+        | Command::Exhausted(reply)
+        | Command::BypassedRules(reply)
+        | Command::ConntrackShortage(reply) => {
             drop(reply.send(Ok(Vec::new())));
         }
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
@@ -302,7 +305,7 @@ pub(crate) struct Response {
 impl Response {
     pub(crate) fn read(stream: &mut UnixStream) -> Self {
         let mut bytes = Vec::new();
-        // A reset after the answer is the server's way to say that it reads no more.
+        // A reset after the answer means that the server reads no more.
         stream.read_to_end(&mut bytes).ok();
         let text = String::from_utf8(bytes).unwrap();
         let (head, body) = text

@@ -52,8 +52,8 @@ fn the_client_and_the_server_understand_each_other() {
         let attachment = client.add_endpoint(&request).await.unwrap();
         assert_eq!(attachment.addresses.len(), 2);
         assert_eq!(attachment.owner, request.owner);
-        let asked = fake.requests.recv_timeout(DEADLINE).unwrap();
-        assert_eq!(asked.netns, Path::new("/run/netns/web"));
+        let received = fake.requests.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(received.netns, Path::new("/run/netns/web"));
 
         request.owner.container_id = "busy".into();
         match client.add_endpoint(&request).await {
@@ -96,10 +96,10 @@ fn the_client_and_the_server_understand_each_other() {
             let destination = "[2001:db8:1::1]:443".parse().unwrap();
             Tuple::new("udp".parse().unwrap(), source.parse().unwrap(), destination).unwrap()
         };
-        let asked = client.explain(&tuple("[2001:db8::20]:5353")).await.unwrap();
-        assert_eq!(asked.why, "udp [2001:db8::20]:5353 [2001:db8:1::1]:443");
-        let asked = client.explain(&tuple("2001:db8::20")).await.unwrap();
-        assert_eq!(asked.why, "udp 2001:db8::20 [2001:db8:1::1]:443");
+        let explained = client.explain(&tuple("[2001:db8::20]:5353")).await.unwrap();
+        assert_eq!(explained.why, "udp [2001:db8::20]:5353 [2001:db8:1::1]:443");
+        let explained = client.explain(&tuple("2001:db8::20")).await.unwrap();
+        assert_eq!(explained.why, "udp 2001:db8::20 [2001:db8:1::1]:443");
         // The agent drops the command: it is stopping.
         match client.status().await {
             Err(ClientError::Refused(error)) => assert_eq!(error.code, ErrorCode::NotReady),
@@ -144,10 +144,10 @@ fn addresses_are_asked_for_and_given_back() {
     });
     let answer = call(&fake, "PUT", "/v1/endpoints", &without);
     assert_eq!(answer.status, 200, "{answer:?}");
-    let asked = fake.requests.recv_timeout(DEADLINE).unwrap();
-    assert!(asked.addresses.is_empty());
-    assert_eq!(asked.ask.families.len(), 2);
-    assert_eq!(asked.ask.pod.unwrap().to_string(), "web/front");
+    let request = fake.requests.recv_timeout(DEADLINE).unwrap();
+    assert!(request.addresses.is_empty());
+    assert_eq!(request.ask.families.len(), 2);
+    assert_eq!(request.ask.pod.unwrap().to_string(), "web/front");
 
     let mut lease = without.clone();
     lease.as_object_mut().unwrap().remove("netns");
@@ -404,10 +404,10 @@ fn idle_callers_do_not_keep_others_out() {
 /// A request in hand is answered however many others come.
 #[test]
 fn a_request_in_hand_does_not_give_way() {
-    let (asked, is_asked) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let fake = Fake::answering(ServerLimits::default(), move |command| match command {
         Command::Enis(reply) => {
-            asked.send(reply).unwrap();
+            sender.send(reply).unwrap();
         }
         Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
         other => panic!("{other:?}"),
@@ -416,7 +416,7 @@ fn a_request_in_hand_does_not_give_way() {
     stream
         .write_all(b"GET /v1/enis HTTP/1.1\r\nhost: x\r\n\r\n")
         .unwrap();
-    let reply: Reply<_> = is_asked.recv_timeout(DEADLINE).unwrap();
+    let reply: Reply<_> = received.recv_timeout(DEADLINE).unwrap();
     let idle: Vec<_> = (0..600).map(|_| fake.connect()).collect();
     assert_eq!(fake.request("GET", "/v1/endpoints", "").status, 200);
     reply.send(Ok(Vec::new())).unwrap();

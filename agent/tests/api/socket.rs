@@ -59,11 +59,11 @@ fn who_waits_when_the_agent_stops_is_told_so() {
             let client = Client::new(&path);
             move || runtime().block_on(client.status())
         });
-        let asked = tokio::select! {
+        let command = tokio::select! {
             () = server.serve(handle) => None,
             command = commands.recv() => command,
         };
-        drop((asked, commands));
+        drop((command, commands));
         server.finish(DEADLINE).await;
         caller
     });

@@ -3,8 +3,8 @@
 //!
 //! `cni/tests/process` replays the same files with a fake agent that gives the recorded answers.
 //! That shows the plugin's behaviour with an older or a newer agent. This is the other half: the
-//! agent understands requests of older plugins, refuses a newer plugin's field in the way that the
-//! plugin expects, and gives the recorded answers of an agent of this version.
+//! agent understands requests of older plugins, refuses a newer plugin's field as the plugin
+//! expects, and gives the recorded answers of an agent of this version.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -15,9 +15,9 @@ use api::{ApiError, ErrorCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use towpath::server::{AddressCommand, Command, Reply};
-use towpath_cni::config::{Config, Role};
-use towpath_cni::environment::Variables;
 use towpath_cni::failure::Failure;
+use towpath_cni::request::config::{Config, Role};
+use towpath_cni::request::environment::Variables;
 use towpath_cni::spec::SpecVersion;
 use towpath_cni::verbs;
 
@@ -248,7 +248,7 @@ fn call(fake: &Fake, recorded: &Value) -> Result<Value, (Failure, SpecVersion)> 
     let role = if is_ipam { Role::Ipam } else { Role::Interface };
     let version = SpecVersion::of(&config).unwrap();
     let run = || {
-        let command = towpath_cni::environment::command(&variables)?;
+        let command = towpath_cni::request::environment::command(&variables)?;
         let raw = config.to_string().into_bytes();
         let parsed = Config::parse(role, command, version, &config, &raw)?;
         verbs::run(role, command, &parsed, &variables)

@@ -51,8 +51,8 @@ impl Node {
     /// An agent that is not ready for the first `times` questions; counts them.
     fn agent(&self, times: usize, code: &'static str) -> Arc<AtomicUsize> {
         let listener = UnixListener::bind(self.path("agent.sock")).unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
         // It ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -70,7 +70,7 @@ impl Node {
                 write!(stream, "HTTP/1.0 {status} X\r\n\r\n{body}").unwrap();
             }
         });
-        asked
+        requests
     }
 
     fn run(&self, command: &str, more: &[&str], fault: Option<&str>) -> Output {
@@ -172,7 +172,7 @@ fn fails(output: &Output, word: &str) {
 #[test]
 fn a_second_install_changes_nothing() {
     let node = Node::new();
-    let asked = node.agent(0, "");
+    let requests = node.agent(0, "");
     let first = node.install();
     assert_eq!(first["changed"].as_array().unwrap().len(), 3, "{first}");
     node.is_installed();
@@ -182,7 +182,11 @@ fn a_second_install_changes_nothing() {
     assert_eq!(second["changed"], json!([]));
     assert_eq!(second["unchanged"].as_array().unwrap().len(), 3, "{second}");
     assert_eq!(inodes(), before);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "the list is there already");
+    assert_eq!(
+        requests.load(Ordering::SeqCst),
+        1,
+        "the list is there already"
+    );
 }
 
 #[test]
@@ -209,12 +213,12 @@ fn the_list_waits_for_the_agent() {
     assert!(!node.conflist().exists());
     assert!(node.path("bin/towpath-cni").exists());
 
-    let asked = node.agent(3, "not-ready");
+    let requests = node.agent(3, "not-ready");
     fails(&node.run("install", &[], None), "no document (not-ready)");
     assert!(!node.conflist().exists());
     report(&node.run("install", &["--wait-ready"], None));
     node.is_installed();
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
 }
 
 #[test]
@@ -359,7 +363,7 @@ fn a_kill_at_any_step_leaves_nothing_that_the_next_run_does_not_make_good() {
     }
 }
 
-/// `towpath cni keep`, which runs until it is told to stop.
+/// `towpath cni keep`, which runs until it is signalled to stop.
 struct Keeper(Child);
 
 impl Keeper {
@@ -421,7 +425,7 @@ fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
 #[test]
 fn a_full_node_keeps_its_list() {
     let node = Node::new();
-    let asked = node.agent(usize::MAX, "exhausted");
+    let requests = node.agent(usize::MAX, "exhausted");
     report(&node.run("install", &[&node.config()], None));
     // While it is open, no new file gets its inode.
     let list = fs::File::open(node.conflist()).unwrap();
@@ -429,7 +433,7 @@ fn a_full_node_keeps_its_list() {
     soon("it is looked after", || {
         node.path("state/installed").exists()
     });
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "its boot is not known");
+    assert_eq!(requests.load(Ordering::SeqCst), 2, "its boot is not known");
     let before = list.metadata().unwrap().ino();
     assert_eq!(node.inode("conf/10-towpath.conflist"), before);
     keeper.stop();
@@ -459,7 +463,8 @@ fn the_plugin_and_the_agent_have_one_name_for_an_owner() {
             container_id: container_id.to_owned(),
             interface: interface.to_owned(),
         };
-        let theirs = towpath_cni::owner::Owner::new(container_id.into(), interface.into()).unwrap();
+        let theirs =
+            towpath_cni::request::owner::Owner::new(container_id.into(), interface.into()).unwrap();
         assert_eq!(EndpointId::of(&ours).to_string(), theirs.endpoint_id());
     }
 }

@@ -61,8 +61,9 @@ fn append(list: &PathBuf, new: &PathBuf, count: &AtomicUsize) {
     if plugins.iter().all(|plugin| plugin["type"] != KIND) {
         plugins.push(json!({"type": KIND, "log_level": "info"}));
         fs::write(new, there.to_string()).unwrap();
-        fs::rename(new, list).unwrap();
+        // First, so that a reader of the list finds it counted.
         count.fetch_add(1, Ordering::SeqCst);
+        fs::rename(new, list).unwrap();
     }
 }
 
@@ -108,7 +109,7 @@ fn keeper(node: &Node) -> Keeper {
 #[test]
 fn a_mesh_that_comes_later_stays_in_the_list_without_a_war() {
     let node = Node::new();
-    let _asked = node.agent(0, "");
+    let _requests = node.agent(0, "");
     let keeper = keeper(&node);
     soon("the list comes", has(&node, &["towpath-cni"]));
     let mesh = Mesh::start(&node);
@@ -153,23 +154,23 @@ fn a_mesh_that_comes_later_stays_in_the_list_without_a_war() {
 #[test]
 fn a_program_that_takes_our_entry_away_each_time_is_fought_less_and_less() {
     let node = Node::new();
-    let _asked = node.agent(0, "");
+    let _requests = node.agent(0, "");
     let keeper = keeper(&node);
     let log = || fs::read_to_string(node.path("log")).unwrap();
-    let told = |text: &str| log().matches(text).count();
+    let logged = |text: &str| log().matches(text).count();
     // Each time, and for longer than all prompt repairs take.
-    soon("the fight is told", || {
+    soon("the fight is logged", || {
         if has(&node, &["towpath-cni"])() {
             edit(&node, Vec::clear);
         }
-        told("another program keeps changing") == 1
+        logged("another program keeps changing") == 1
     });
-    let ours = told("installed");
+    let ours = logged("installed");
     stays("no war", || {
         if has(&node, &["towpath-cni"])() {
             edit(&node, Vec::clear);
         }
-        told("installed") <= ours + 1
+        logged("installed") <= ours + 1
     });
     keeper.stop();
 }
@@ -188,7 +189,7 @@ fn a_mesh_that_was_there_before_the_boot_is_in_the_list_from_the_start() {
         node.path("bin/towpath-ipam").exists()
     });
     assert!(!node.conflist().exists(), "no agent is ready");
-    let _asked = node.agent(1, "not-ready");
+    let _requests = node.agent(1, "not-ready");
     soon("the list comes", has(&node, &["towpath-cni", KIND]));
     stays("nobody writes it", has(&node, &["towpath-cni", KIND]));
     assert_eq!(mesh.appended(), 0);
@@ -200,7 +201,7 @@ fn a_mesh_that_was_there_before_the_boot_is_in_the_list_from_the_start() {
 #[test]
 fn a_list_that_nobody_can_use_is_written_again_and_a_copy_stays() {
     let node = Node::new();
-    let _asked = node.agent(0, "");
+    let _requests = node.agent(0, "");
     let keeper = keeper(&node);
     soon("the list comes", has(&node, &["towpath-cni"]));
     for text in ["{\"plugins\": [", "[]", ""] {
@@ -215,7 +216,7 @@ fn a_list_that_nobody_can_use_is_written_again_and_a_copy_stays() {
 #[test]
 fn uninstall_leaves_entries_of_others() {
     let node = Node::new();
-    let _asked = node.agent(0, "");
+    let _requests = node.agent(0, "");
     node.install();
     edit(&node, |plugins| plugins.push(json!({"type": KIND})));
     let again = node.install();

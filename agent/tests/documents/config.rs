@@ -242,9 +242,12 @@ fn assert_translation(config: &Config) {
     assert!(!datapath.masquerade_v4 && datapath.masquerade_v6);
     assert_eq!(datapath.metadata, MetadataPolicy::Block);
     assert_eq!((datapath.flows_v4, datapath.flows_v6), (1000, 2000));
-    assert_eq!((datapath.inbound, datapath.flows_per_endpoint), (3000, 100));
-    let others = (datapath.inbound_per_endpoint, datapath.flows_of_host);
-    assert_eq!(others, (200, 300));
+    assert_eq!(datapath.inbound, 3000);
+    let quotas = datapath.quotas;
+    assert_eq!(
+        (quotas.endpoint, quotas.inbound, quotas.host),
+        (100, 200, 300)
+    );
     assert_eq!(datapath.path, loader::bpf::DatapathMode::Stack);
     let ranges: Vec<_> = config.nat.ports.iter().flat_map(Ports::ranges).collect();
     assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
@@ -298,7 +301,9 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("endpoint.mtu", "9002", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "jumbo", "expected i64"),
+        ("endpoint.mtu", "jumbo", "allowed: 1280 to 9001"),
+        ("endpoint.mtu", "1.5", "expected a text or an integer"),
+        ("ipam.cooldown", "30s", "allowed: 0 to 86400 seconds"),
         ("endpoint.internet-mtu", "1279", "allowed: 1280 to 9001"),
         ("endpoint.internet-mtu", "9002", "allowed: 1280 to 9001"),
         ("http.address", "127.0.0.1", listener),
@@ -362,22 +367,21 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("agent-addresses.ingress", "yes", "allowed: off, on, or"),
         ("host-cidrs[0]", "0.0.0.0/0", cidr),
         ("host-cidrs[0]", "10.8.0.1/24", "allowed: 10.8.0.0/24"),
-        ("state-dir", "run", path),
-        ("socket", "agent.sock", path),
-        (
-            "cni.pending-deletes",
-            "/run/towpath/deletes",
-            "an absolute path that ends with pending-deletes",
-        ),
-        (
-            "log-level",
-            "loud",
-            "expected one of `error`, `warn`, `info`, `debug`, `trace`",
-        ),
     ];
     for (key, value, allowed) in cases {
         refused(key, value, allowed);
     }
+}
+
+#[test]
+fn bad_values_of_the_agent_itself_are_refused_too() {
+    let path = "allowed: an absolute path";
+    let deletes = "an absolute path that ends with pending-deletes";
+    let level = "expected one of `error`, `warn`, `info`, `debug`, `trace`";
+    refused("state-dir", "run", path);
+    refused("socket", "agent.sock", path);
+    refused("cni.pending-deletes", "/run/towpath/deletes", deletes);
+    refused("log-level", "loud", level);
 }
 
 #[test]
@@ -490,6 +494,18 @@ fn a_missing_file_is_an_error_where_it_was_named() {
 
     let error = Config::load(Some(folder.path())).unwrap_err().to_string();
     assert!(error.contains("is not a file"), "{error}");
+}
+
+#[test]
+fn a_refused_value_has_its_line() {
+    let text = "log-level: debug\nnat:\n  flows:\n    ipv4: 1000\n    inbound-per-endpoint: 63\n";
+    let error = Config::parse(text).unwrap_err().to_string();
+    assert!(error.ends_with(" at line 5 column 27"), "{error}");
+    let error = Config::parse("log-level: debug\nsocket: x\n").unwrap_err();
+    assert!(
+        error.to_string().ends_with(" at line 2 column 9"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -442,7 +442,7 @@ fn what_has_to_be_there() {
     }
 }
 
-/// Of an ENI whose IPv4 is not told, IPv6 is all that it can give.
+/// An ENI without reported IPv4 can give IPv6 alone.
 #[test]
 fn an_eni_without_usable_ipv4_has_what_it_has_of_ipv6() {
     let untouched = parse(&secondary().to_string()).expect("good");

@@ -170,7 +170,7 @@ fn tags_exclude_an_eni_whose_blocks_are_still_known() {
 fn use_primary_address_gives_it_to_pods_except_on_the_primary() {
     let mut document = secondary();
     set(&mut document, "/spec/eni/use-primary-address", json!(true));
-    // Cilium lists the primary address then, but it counts either way.
+    // Cilium lists the primary address then, but it counts in both cases.
     set(
         &mut document,
         &format!("{ENI}/addresses/-"),

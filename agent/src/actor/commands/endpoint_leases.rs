@@ -8,10 +8,10 @@ use loader::intent::Endpoint;
 
 use crate::actor::Actor;
 use crate::actor::commands::Admitted;
-use crate::allocation::Surroundings;
+use crate::allocation::NodeInputs;
 use crate::faults::{self, Point};
 use crate::host::kernel::Host;
-use crate::server::{Ask, EndpointRequest};
+use crate::server::{AddressSpec, EndpointRequest};
 
 impl<K: Host> Actor<K> {
     /// Updates the allocator with the state of the node, and records the changes that are due by
@@ -32,7 +32,7 @@ impl<K: Host> Actor<K> {
         let ready = ready.filter(|(_, view)| view.for_new_pods().is_ready());
         let ready = ready.filter_map(|(number, _)| self.intent.node.enis.get(number));
         let ready: BTreeSet<String> = ready.map(|eni| eni.id.clone()).collect();
-        self.addresses.update(&Surroundings {
+        self.addresses.update(&NodeInputs {
             intent: &self.intent,
             generation: self.source.generation,
             taken: on_devices.chain(lingering).chain(configured).collect(),
@@ -78,7 +78,7 @@ impl<K: Host> Actor<K> {
     pub(crate) fn record_with_leases(
         &mut self,
         mut endpoint: Endpoint,
-        ask: &Ask,
+        ask: &AddressSpec,
     ) -> Result<Admitted, ApiError> {
         let owner = endpoint.owner.clone();
         if self.addresses.is_enabled() {

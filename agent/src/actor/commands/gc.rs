@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::ids::{EndpointId, Owner};
-use api::types::{Collect, Collected, Kept};
-use loader::intent::About;
+use api::types::{GcKept, GcRequest, GcResult};
+use loader::intent::EndpointMeta;
 
 use crate::actor::Actor;
 use crate::allocation::Addresses;
@@ -19,12 +19,12 @@ const YOUNG: Duration = Duration::from_secs(30);
 
 impl<K: Host> Actor<K> {
     /// Removes the objects of the network that belong to none of the owners that are alive.
-    pub(crate) async fn collect(&mut self, request: Collect) -> Collected {
-        let Collect { network, valid } = request;
+    pub(crate) async fn collect(&mut self, request: GcRequest) -> GcResult {
+        let GcRequest { network, valid } = request;
         let valid: BTreeSet<Owner> = valid.into_iter().collect();
         self.take_orphans().await;
         let now = Addresses::now();
-        let mut dead: BTreeMap<&Owner, (&About, Option<&Path>)> = BTreeMap::new();
+        let mut dead: BTreeMap<&Owner, (&EndpointMeta, Option<&Path>)> = BTreeMap::new();
         for (owner, about) in self.addresses.owners() {
             dead.insert(owner, (about, None));
         }
@@ -41,7 +41,7 @@ impl<K: Host> Actor<K> {
             if age < YOUNG && !netns.is_some_and(|path| Netns::at(path).is_gone()) {
                 let reason = format!("its ADD began {} s ago", age.as_secs());
                 let owner = owner.clone();
-                collected.kept.push(Kept { owner, reason });
+                collected.kept.push(GcKept { owner, reason });
             } else {
                 collected.removed.push(owner.clone());
             }
@@ -52,12 +52,12 @@ impl<K: Host> Actor<K> {
         for (owner, answer) in removed.into_iter().zip(answers) {
             match answer {
                 Ok(()) => {
-                    tracing::info!(%owner, network, "collected: the runtime does not know it");
+                    tracing::info!(%owner, network, "collected: the runtime does not list it");
                     collected.removed.push(owner);
                 }
                 Err(error) => {
                     let reason = error.to_string();
-                    collected.kept.push(Kept { owner, reason });
+                    collected.kept.push(GcKept { owner, reason });
                 }
             }
         }
@@ -66,7 +66,7 @@ impl<K: Host> Actor<K> {
 
     /// Collects endpoints without a readable record that the runtime does not list. Their network
     /// is unknown, so they are removed only if no other network is in use.
-    fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> Collected {
+    fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> GcResult {
         let valid: BTreeSet<EndpointId> = valid.iter().map(EndpointId::of).collect();
         let endpoints = self.intent.endpoints.iter();
         let orphans = endpoints.filter(|(_, one)| one.is_orphan());
@@ -81,19 +81,19 @@ impl<K: Host> Actor<K> {
             .chain(of_endpoints)
             .filter_map(|about| about.network.as_ref());
         let Some(other) = networks.find(|other| *other != network) else {
-            return Collected {
+            return GcResult {
                 removed: dead.collect(),
-                ..Collected::default()
+                ..GcResult::default()
             };
         };
         let reason = format!("its record is lost, and it may be of the network {other}");
-        let kept = |owner| Kept {
+        let kept = |owner| GcKept {
             owner,
             reason: reason.clone(),
         };
-        Collected {
+        GcResult {
             kept: dead.map(kept).collect(),
-            ..Collected::default()
+            ..GcResult::default()
         }
     }
 }

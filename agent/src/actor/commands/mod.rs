@@ -119,6 +119,10 @@ impl<K: Host> Actor<K> {
             Command::Refused(reply) => drop(reply.send(Ok(self.refused()))),
             Command::CutOffPods(reply) => drop(reply.send(Ok(self.cut_off_pods()))),
             Command::BypassedRules(reply) => drop(reply.send(Ok(self.bypassed_rules()))),
+            Command::ConntrackShortage(reply) => {
+                let shortage = self.conntrack_shortage();
+                drop(reply.send(Ok(shortage.into_iter().collect())));
+            }
             // The garbage-collection thread answers these itself, since a scan of all flows takes
             // time.
             Command::NatFlows(filter, reply) => self.nat.list(filter, sweeper::answer(reply)),

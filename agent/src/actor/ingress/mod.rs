@@ -10,10 +10,12 @@ use tokio::sync::watch;
 
 use self::pools::OwnPools;
 use crate::actor::Actor;
+use crate::actor::commands::Forgotten;
 use crate::allocation::{Addresses, is_own};
 use crate::config::Ingress;
 use crate::host::kernel::Host;
-use crate::server::{AddressRequest, Ask, EndpointRequest, IngressCommand};
+use crate::host::netns::is_another;
+use crate::server::{AddressRequest, AddressSpec, EndpointRequest, IngressCommand};
 use api::ids::{EndpointId, Owner};
 use api::{ApiError, ErrorCode};
 use ipam::Family;
@@ -55,7 +57,8 @@ impl OwnAddresses {
 impl<K: Host> Actor<K> {
     /// Restores the addresses of an earlier agent, before the first pass.
     pub(crate) fn start_ingress(&mut self, own: OwnAddresses) {
-        if own.mode == Ingress::On {
+        // With the mode off they stay until their keeper gives them up.
+        if !matches!(own.mode, Ingress::Netns(_)) {
             let owners = self.addresses.owners().keys();
             let owners = owners.filter(|owner| is_own(owner));
             let held = owners.flat_map(|owner| self.addresses.held_by(owner));
@@ -166,10 +169,10 @@ impl<K: Host> Actor<K> {
             let request = AddressRequest {
                 owner: owner.clone(),
                 addresses: BTreeSet::new(),
-                ask: Box::new(Ask {
+                ask: Box::new(AddressSpec {
                     families: lacking.keys().copied().collect(),
                     pools: lacking,
-                    ..Ask::default()
+                    ..AddressSpec::default()
                 }),
             };
             for given in self.lease(&request)?.addresses {
@@ -180,12 +183,16 @@ impl<K: Host> Actor<K> {
         allocated.map_err(|error| self.addresses.refusal(&error))
     }
 
-    /// Uses exactly these addresses of an owner.
+    /// Uses exactly these addresses of an owner, and releases its others.
     pub(crate) async fn take_ingress(
         &mut self,
         owner: &Owner,
         addresses: BTreeSet<IpAddr>,
     ) -> Result<(), ApiError> {
+        let held = self.addresses.held_by(owner);
+        if !held.iter().all(|lease| addresses.contains(&lease.address)) {
+            self.leave_ingress(owner).await?;
+        }
         self.use_ingress(owner, addresses.clone()).await?;
         let mut leases = self.addresses.held_by(owner);
         leases.retain(|lease| addresses.contains(&lease.address));
@@ -205,7 +212,8 @@ impl<K: Host> Actor<K> {
         };
         let endpoint = self.intent.endpoints.get(&EndpointId::of(owner));
         let is_other = endpoint.is_some_and(|endpoint| {
-            Some(&endpoint.netns) != netns.as_ref() || endpoint.addresses != addresses
+            let is_elsewhere = Some(&endpoint.netns) != netns.as_ref();
+            is_elsewhere || endpoint.addresses != addresses || is_another(endpoint)
         });
         if is_other {
             self.delete_own_endpoint(owner).await?;
@@ -215,7 +223,7 @@ impl<K: Host> Actor<K> {
                 owner: owner.clone(),
                 netns,
                 addresses,
-                ask: Box::new(Ask::default()),
+                ask: Box::new(AddressSpec::default()),
             };
             let mut added = self.add(vec![request]).await;
             return added.pop().map_or(Ok(()), |added| added.map(drop));
@@ -231,9 +239,31 @@ impl<K: Host> Actor<K> {
         Ok(())
     }
 
+    /// Deletes the endpoint of an owner. The owner keeps its addresses if its endpoint is known.
     async fn delete_own_endpoint(&mut self, owner: &Owner) -> Result<(), ApiError> {
-        let deleted = self.delete(std::slice::from_ref(owner)).await;
-        deleted.into_iter().collect()
+        let endpoint = self.intent.endpoints.get(&EndpointId::of(owner));
+        if endpoint.is_none_or(|endpoint| endpoint.owner != *owner) {
+            let deleted = self.delete(std::slice::from_ref(owner)).await;
+            return deleted.into_iter().collect();
+        }
+        self.keep_own_addresses(owner)?;
+        if let Forgotten::Endpoint(id, addresses) = self.forget_owner(owner)? {
+            self.run_endpoints([(id, addresses)].into()).await;
+        }
+        Ok(())
+    }
+
+    /// Records an owner of the agent's own addresses as one without an endpoint. Its addresses stay
+    /// allocated.
+    pub(crate) fn keep_own_addresses(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        self.addresses
+            .is_without_endpoint(owner, &AddressSpec::default());
+        self.addresses.claim(owner);
+        if self.addresses.save() {
+            return Ok(());
+        }
+        let message = "the agent's own addresses could not be written to disk; see the log";
+        Err(ApiError::new(ErrorCode::StateNotWritten, message))
     }
 
     /// Makes addresses the agent's own, all or none.
@@ -250,13 +280,7 @@ impl<K: Host> Actor<K> {
         }
         let adopted = self.addresses.adopt(owner, addresses);
         adopted.map_err(|error| self.addresses.refusal(&error))?;
-        self.addresses.is_without_endpoint(owner, &Ask::default());
-        self.addresses.claim(owner);
-        if self.addresses.save() {
-            return Ok(());
-        }
-        let message = "the agent's own addresses could not be written to disk; see the log";
-        Err(ApiError::new(ErrorCode::StateNotWritten, message))
+        self.keep_own_addresses(owner)
     }
 
     pub(crate) async fn leave_ingress(&mut self, owner: &Owner) -> Result<(), ApiError> {
@@ -266,12 +290,12 @@ impl<K: Host> Actor<K> {
             .iter()
             .map(|lease| lease.address)
             .collect();
-        let on_host = self.intent.settings.ingress.len();
-        self.intent
-            .settings
-            .ingress
-            .retain(|address| !held.contains(address));
-        if self.intent.settings.ingress.len() < on_host {
+        if !self.intent.settings.ingress.is_disjoint(&held) {
+            // An older agent may have made them foreign addresses of the host. This pass makes them
+            // ours again, because only our own are ever removed.
+            self.run_pass().await;
+            let on_host = &mut self.intent.settings.ingress;
+            on_host.retain(|address| !held.contains(address));
             self.run_pass().await;
         }
         self.delete_own_endpoint(owner).await?;

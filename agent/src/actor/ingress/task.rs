@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use ingress::{Keeper, Progress, Refusal, Request, State, User};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use towpath_cni::owner::Owner as PluginOwner;
+use towpath_cni::request::owner::Owner as PluginOwner;
 
 use crate::actor::ingress::{IngressReport, OwnAddresses, owner};
 use crate::config::{Config, Ingress};
@@ -88,6 +88,9 @@ impl IngressTask {
 
     /// Runs until the agent stops taking commands.
     pub(crate) async fn run(mut self) {
+        if faults::is_older() {
+            return std::future::pending().await;
+        }
         while !self.agent.handle.is_closed() {
             let mut problems = Vec::new();
             let wait = match self.turn().await {
@@ -230,7 +233,7 @@ impl Settings {
         }
         let folder = self.conf_dir.display();
         Err(format!(
-            "nobody gives addresses: ipam.enabled is false, and no configuration in {folder} delegates \
+            "no source of addresses: ipam.enabled is false, and no configuration in {folder} delegates \
              towpath-cni's ipam to a plugin"
         ))
     }
@@ -300,8 +303,9 @@ impl User for Agent {
         for family in &self.families {
             if !used.iter().any(|address| Family::of(**address) == *family) {
                 let name = family.name();
-                let reason =
-                    format!("the plugin gave no address of {name}, which ipam.families asks for");
+                let reason = format!(
+                    "the plugin allocated no {name} address; expected one of each family in ipam.families"
+                );
                 return Err(Refusal::Never(reason));
             }
         }
@@ -335,5 +339,59 @@ fn converted(owner: &PluginOwner) -> Owner {
     Owner {
         container_id: owner.container_id.clone(),
         interface: owner.interface.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The source of a node's addresses, by a folder of the runtimes' configuration.
+    fn source(folder: &tempfile::TempDir, mode: Ingress, allocates: bool) -> String {
+        let settings = Settings {
+            mode,
+            allocates,
+            families: Family::ALL.into(),
+            conf_dir: folder.path().to_owned(),
+            folders: vec!["/opt/cni/bin".into()],
+        };
+        match settings.giver("n") {
+            Ok(Giver::Nobody) => "none".to_owned(),
+            Ok(Giver::Plugin(request)) => request.plugin.display().to_string(),
+            Ok(Giver::Agent(owner)) => owner.container_id,
+            Err(problem) => problem,
+        }
+    }
+
+    #[test]
+    fn the_source_is_the_delegated_plugin_or_the_allocator_and_without_both_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let netns = || Ingress::Netns("/run/netns/gateway".into());
+        for mode in [Ingress::On, netns()] {
+            let allocated = source(&folder, mode.clone(), true);
+            assert_eq!(allocated, "towpath-ingress-n");
+            let problem = source(&folder, mode, false);
+            assert!(
+                problem.starts_with("no source of addresses: ipam.enabled is false"),
+                "{problem}"
+            );
+        }
+        let list = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+            {"type": "towpath-cni", "ipam": {"type": "host-local"}}]}"#;
+        fs::write(folder.path().join("10-pods.conflist"), list).unwrap();
+        for allocates in [true, false] {
+            let plugin = source(&folder, netns(), allocates);
+            assert_eq!(plugin, "/opt/cni/bin/host-local");
+            assert_eq!(source(&folder, Ingress::Off, allocates), "none");
+        }
+        let damaged = list.replace("host-local", "a/b");
+        fs::write(folder.path().join("10-pods.conflist"), damaged).unwrap();
+        let problem = source(&folder, Ingress::On, true);
+        assert!(
+            problem.contains("10-pods.conflist: ipam.type is"),
+            "{problem}"
+        );
     }
 }

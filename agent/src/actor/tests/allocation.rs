@@ -3,22 +3,22 @@
 use std::net::IpAddr;
 
 use api::ids::PodRef;
-use api::types::{Addresses as Listed, Collect, Leased};
+use api::types::{Addresses as Listed, GcRequest, Leased};
 use ipam::Family;
 
 use super::demand::document;
 use super::*;
-use crate::server::{AddressCommand, AddressRequest, Ask};
+use crate::server::{AddressCommand, AddressRequest, AddressSpec};
 
-pub(super) fn ask(families: &[Family]) -> Ask {
-    Ask {
+pub(super) fn ask(families: &[Family]) -> AddressSpec {
+    AddressSpec {
         families: families.iter().copied().collect(),
         network: Some("towpath".into()),
-        ..Ask::default()
+        ..AddressSpec::default()
     }
 }
 
-pub(super) fn wanted(container: &str, ask: Ask) -> EndpointRequest {
+pub(super) fn wanted(container: &str, ask: AddressSpec) -> EndpointRequest {
     EndpointRequest {
         addresses: BTreeSet::new(),
         ask: Box::new(ask),
@@ -43,7 +43,7 @@ pub(super) async fn give(
         netns,
         addresses,
         mtu: 9001,
-        about: loader::intent::About {
+        about: loader::intent::EndpointMeta {
             device: None,
             network: ask.network.clone(),
             pod: ask.pod.clone(),
@@ -128,14 +128,15 @@ async fn who_gave_an_address_and_whose_policy_it_has_are_told_apart() {
     assert_eq!(again.pool.as_deref(), Some("default"));
     assert_eq!(again.policy.as_deref(), Some("direct"));
     let problems = actor.status().await.allocation.problems.join("\n");
-    let told = format!("{address} of pool default: the masquerade policy is that of pool direct");
-    assert!(problems.contains(&told), "{problems}");
+    let expected =
+        format!("{address} of pool default: the masquerade policy is that of pool direct");
+    assert!(problems.contains(&expected), "{problems}");
 }
 
 /// The default of `ipam.families` fits no node of IPv6 alone, and the refusal leads to it.
 #[tokio::test]
 async fn a_node_with_one_family_names_it_where_the_other_one_is_asked_for() {
-    for (there, asked) in [(Family::V6, Family::V4), (Family::V4, Family::V6)] {
+    for (there, requested) in [(Family::V6, Family::V4), (Family::V4, Family::V6)] {
         let mut machine = Machine::new();
         let mut actor = machine.start().await;
         document(&mut actor, |node| {
@@ -144,10 +145,10 @@ async fn a_node_with_one_family_names_it_where_the_other_one_is_asked_for() {
             }
         });
         actor.run_pass().await;
-        let error = give(&mut actor, wanted("x", ask(&[asked]))).await;
+        let error = give(&mut actor, wanted("x", ask(&[requested]))).await;
         let message = error.unwrap_err().message;
-        let told = format!("this node has only {there} addresses");
-        assert!(message.contains(&told), "{message}");
+        let expected = format!("this node has only {there} addresses");
+        assert!(message.contains(&expected), "{message}");
         assert!(message.contains("ipam.families"), "{message}");
         give(&mut actor, wanted("x", ask(&[there]))).await.unwrap();
     }
@@ -188,7 +189,7 @@ async fn a_released_address_cools_down_across_a_restart() {
     assert_eq!(cooling.len(), 1);
     assert_eq!(cooling[0].address, address);
     assert!((25..=30).contains(&cooling[0].seconds), "{cooling:?}");
-    let mut explicit = wanted("y", Ask::default());
+    let mut explicit = wanted("y", AddressSpec::default());
     explicit.addresses = [address].into();
     let error = give(&mut actor, explicit).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressCoolingDown);
@@ -203,7 +204,7 @@ async fn without_a_cooldown_an_address_is_free_at_once() {
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
     delete(&mut actor, &pod.owner).await;
     assert_eq!(listed(&mut actor).await.cooling.len(), 0);
-    let mut explicit = wanted("y", Ask::default());
+    let mut explicit = wanted("y", AddressSpec::default());
     explicit.addresses = given(&pod).into_iter().collect();
     give(&mut actor, explicit).await.unwrap();
 }
@@ -299,12 +300,12 @@ async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
     let mut actor = machine.start().await;
     let other = give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
     assert_ne!(given(&other), given(&pod));
-    let mut explicit = wanted("z", Ask::default());
+    let mut explicit = wanted("z", AddressSpec::default());
     explicit.addresses = given(&pod).into_iter().collect();
     let error = add(&mut actor, explicit).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse);
     delete(&mut actor, &pod.owner).await;
-    let mut explicit = wanted("z", Ask::default());
+    let mut explicit = wanted("z", AddressSpec::default());
     explicit.addresses = given(&pod).into_iter().collect();
     let error = give(&mut actor, explicit).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressCoolingDown);
@@ -405,7 +406,7 @@ async fn a_collection_takes_what_is_old_and_unknown_and_of_its_network() {
         let endpoint = actor.intent.endpoints.get_mut(&endpoint(name, &[]).id());
         endpoint.unwrap().about.since = None;
     }
-    let request = || Collect {
+    let request = || GcRequest {
         network: "towpath".into(),
         valid: vec![endpoint("known", &[]).owner],
     };
@@ -414,7 +415,7 @@ async fn a_collection_takes_what_is_old_and_unknown_and_of_its_network() {
     assert_eq!(collected.kept.len(), 1);
     assert_eq!(collected.kept[0].owner, endpoint("young", &[]).owner);
     assert_eq!(actor.endpoints().len(), 3);
-    // Its namespace is gone: no ADD of it is under way.
+    // Its namespace is gone: no ADD of it is in progress.
     let young = actor.intent.endpoints.get_mut(&endpoint("young", &[]).id());
     young.unwrap().netns = "/nowhere".into();
     let collected = actor.collect(request()).await;
@@ -451,7 +452,7 @@ async fn who_has_what_is_listed_with_its_pod() {
         name: "front".into(),
         uid: None,
     };
-    let ask = Ask {
+    let ask = AddressSpec {
         pod: Some(pod.clone()),
         ..ask(&[])
     };

@@ -10,7 +10,7 @@ use loader::intent::{Node, StaticAddress};
 
 use super::allocation::{ask, give, wanted};
 use super::*;
-use crate::server::Ask;
+use crate::server::AddressSpec;
 
 /// The node's document, changed.
 pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
@@ -46,7 +46,7 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
     assert_eq!(waiting.len(), 1, "{waiting:?}");
     assert!(waiting[0].contains("static-ip-tags"), "{waiting:?}");
     assert!(
-        actor.addresses.outlook(&actor.intent).is_some(),
+        actor.addresses.demand(&actor.intent).is_some(),
         "it asks all the same"
     );
 
@@ -109,11 +109,11 @@ async fn a_full_node_is_degraded_and_still_ready() {
     assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
     let health = actor.status().await.health;
     assert_eq!(health.state, HealthState::Degraded, "{health:?}");
-    let told = |reason: &String| {
+    let is_reported = |reason: &String| {
         reason.starts_with("pool default has no IPv4 address left")
             && reason.contains("give the pool more addresses")
     };
-    assert!(health.reasons.iter().any(told), "{health:?}");
+    assert!(health.reasons.iter().any(is_reported), "{health:?}");
     actor.ready().unwrap();
 
     actor.source.value = None;
@@ -129,7 +129,7 @@ async fn another_pool_is_exhausted_once_a_pod_waits_for_it() {
     document(&mut actor, |_as_it_is| {});
     actor.run_pass().await;
     let pools = [(Family::V4, "mars".to_owned())].into();
-    let of_mars = Ask {
+    let of_mars = AddressSpec {
         pools,
         ..ask(&[Family::V4])
     };
@@ -147,9 +147,9 @@ async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     let mut actor = machine.boot();
     document(&mut actor, |node| node.pre_allocate = Some(60));
     actor.run_pass().await;
-    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.demand(&actor.intent).unwrap();
     actor.addresses.age(Duration::from_secs(119));
-    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.demand(&actor.intent).unwrap();
     assert!(actor.status().await.allocation.unanswered.is_empty());
     actor.addresses.age(Duration::from_secs(1));
     let status = actor.status().await;
@@ -161,13 +161,13 @@ async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     assert_eq!(unanswered.seconds, 120);
     assert_eq!(status.health.state, HealthState::Degraded);
     let reasons = status.health.reasons.join("\n");
-    let told = "pool default, IPv4: 60 addresses are asked for and 51 are given, without a change \
+    let text = "pool default, IPv4: 60 addresses are requested and 51 are given, without a change \
                 for 120 s: see the operator's log";
-    assert!(reasons.contains(told), "{reasons}");
+    assert!(reasons.contains(text), "{reasons}");
 
     document(&mut actor, |node| node.pre_allocate = Some(51));
     actor.run_pass().await;
-    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.demand(&actor.intent).unwrap();
     let status = actor.status().await;
     assert!(status.allocation.unanswered.is_empty());
     assert_eq!(status.health.state, HealthState::Ready);
@@ -187,7 +187,7 @@ async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
         let families = [Family::V4];
         wanted(
             container,
-            Ask {
+            AddressSpec {
                 pools,
                 ..ask(&families)
             },
@@ -198,8 +198,8 @@ async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
     actor.intent.settings.plain_is_native = true;
     document(&mut actor, with_block);
     actor.run_pass().await;
-    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
-    let kept = outlook.wanted.allocated.iter().map(|kept| &*kept.pool);
+    let demand = actor.addresses.demand(&actor.intent).unwrap();
+    let kept = demand.wanted.allocated.iter().map(|kept| &*kept.pool);
     assert_eq!(kept.collect::<Vec<_>>(), ["default"]);
     let error = actor.with_addresses(of_mars("x")).unwrap_err();
     assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
@@ -231,8 +231,8 @@ async fn claims(actor: &mut Actor<ModelHost>, pre_allocate: u32, claimed: &[IpNe
         });
     });
     actor.run_pass().await;
-    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
-    let pools = outlook.wanted.allocated.into_iter();
+    let demand = actor.addresses.demand(&actor.intent).unwrap();
+    let pools = demand.wanted.allocated.into_iter();
     let blocks = pools.flat_map(|kept| kept.cidrs);
     blocks.filter(|block| block.addr().is_ipv4()).collect()
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use kubernetes::crd_mode::{FlatOutlook, FlatPool};
-use kubernetes::handshake::Release;
+use kubernetes::node::crd_mode::{FlatOutlook, FlatPool};
+use kubernetes::node::handshake::Release;
 
 use super::allocation::{ask, give, given, wanted};
 use super::demand::document;
@@ -25,10 +25,10 @@ fn flat(actor: &mut Actor<ModelHost>, pool: &[&str], release: &[(&str, Release)]
     document(actor, |node| node.flat = Some(flat));
 }
 
-fn outlook(actor: &mut Actor<ModelHost>) -> FlatOutlook {
+fn flat_demand(actor: &mut Actor<ModelHost>) -> FlatOutlook {
     actor.update_addresses();
-    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
-    outlook.flat.unwrap()
+    let demand = actor.addresses.demand(&actor.intent).unwrap();
+    demand.flat.unwrap()
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn only_the_pool_is_given_and_who_has_what_is_told() {
     assert_eq!(all, [ip("10.0.1.20"), ip("10.0.1.64")]);
     let error = give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::PoolExhausted);
-    let used = outlook(&mut actor).used;
+    let used = flat_demand(&mut actor).used;
     assert_eq!(used.keys().copied().collect::<Vec<_>>(), all);
     assert!(used.values().all(|entry| entry.resource == "eni-1"));
     let owners: BTreeSet<_> = used.values().map(|entry| entry.owner.as_str()).collect();
@@ -66,7 +66,7 @@ async fn what_goes_back_is_kept_from_pods_and_what_is_held_does_not() {
     let marked = pool.map(|one| (one, Release::MarkedForRelease));
     flat(&mut actor, &pool, &marked);
     actor.run_pass().await;
-    for (address, answer) in outlook(&mut actor).release {
+    for (address, answer) in flat_demand(&mut actor).release {
         let expected = if address == held {
             Release::DoNotRelease
         } else {
@@ -82,11 +82,14 @@ async fn what_goes_back_is_kept_from_pods_and_what_is_held_does_not() {
         .await
         .remove(0)
         .unwrap();
-    assert_eq!(outlook(&mut actor).release[&held], Release::DoNotRelease);
+    assert_eq!(
+        flat_demand(&mut actor).release[&held],
+        Release::DoNotRelease
+    );
     // The operator takes its word back.
     flat(&mut actor, &pool, &[]);
     actor.run_pass().await;
-    assert!(outlook(&mut actor).release.is_empty());
+    assert!(flat_demand(&mut actor).release.is_empty());
     give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
 }
 
@@ -104,7 +107,7 @@ async fn what_pods_wait_for_does_not_go_back() {
     flat(&mut actor, &pool, &marked);
     actor.run_pass().await;
     let kept = |actor: &mut Actor<ModelHost>| {
-        let answers = outlook(actor).release.into_iter();
+        let answers = flat_demand(actor).release.into_iter();
         let kept = answers.filter(|(_, answer)| *answer == Release::DoNotRelease);
         kept.map(|(address, _)| address).collect::<Vec<_>>()
     };
@@ -116,6 +119,6 @@ async fn what_pods_wait_for_does_not_go_back() {
     assert_eq!(
         kept(&mut actor),
         promised,
-        "what is on its way back stays so"
+        "what is being released stays so"
     );
 }

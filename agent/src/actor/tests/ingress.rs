@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::*;
 use crate::actor::ingress::{OwnAddresses, owner};
 use crate::config::Ingress;
+use crate::server::AddressSpec;
 use api::types::LeaseState;
 use ipam::Family;
 
@@ -72,10 +73,13 @@ async fn an_agent_that_has_them_switched_off_takes_them_off_the_host() {
     let mut actor = started(&mut machine, Ingress::On).await;
     take(&mut actor, &["10.0.1.70"]).await.unwrap();
     machine.kill(actor);
-    let actor = started(&mut machine, Ingress::Off).await;
-    assert!(on_loopback(&actor).is_empty());
-    // Until its keeper releases it, no other owner gets it.
+    let mut actor = started(&mut machine, Ingress::Off).await;
+    // Until its keeper gives it up, it stays, and no other owner gets it.
     assert_eq!(listed(&actor).len(), 1);
+    assert_eq!(on_loopback(&actor), listed(&actor));
+    assert_eq!(*actor.signals.ingress.borrow(), Some(BTreeSet::new()));
+    actor.leave_ingress(&owner("n")).await.unwrap();
+    assert!(on_loopback(&actor).is_empty() && listed(&actor).is_empty());
 }
 
 #[tokio::test]
@@ -100,12 +104,64 @@ async fn what_is_a_pods_or_nobodys_is_refused_and_no_pod_gets_what_is_the_agents
     assert_eq!(error.code, ErrorCode::AddressOfHost);
     assert!(error.message.contains("the agent's own"), "{error}");
     // No runtime knows it, and none may have it collected.
-    let collected = actor.collect(api::types::Collect {
+    let collected = actor.collect(api::types::GcRequest {
         network: "pods".to_owned(),
         valid: Vec::new(),
     });
     assert_eq!(collected.await.agent.len(), 2);
     assert_eq!(on_loopback(&actor), [ip("10.0.1.70")].into());
+}
+
+#[tokio::test]
+async fn addresses_that_are_replaced_are_released() {
+    let mut machine = Machine::new();
+    let mut actor = started(&mut machine, Ingress::On).await;
+    for addresses in [
+        &["10.0.1.70", "2001:db8:0:1:a::70"][..],
+        &["10.0.1.71", "2001:db8:0:1:a::71"],
+        &["10.0.1.71"],
+    ] {
+        take(&mut actor, addresses).await.unwrap();
+        let addresses: BTreeSet<IpAddr> = addresses.iter().map(|text| ip(text)).collect();
+        assert_eq!(listed(&actor), addresses);
+        assert_eq!(on_loopback(&actor), addresses);
+        assert_eq!(actor.ingress_addresses(), addresses);
+    }
+}
+
+#[tokio::test]
+async fn they_outlive_the_namespace_that_answers_for_them() {
+    let mut machine = Machine::new();
+    let mut actor = started(&mut machine, Ingress::Netns(LIVE.into())).await;
+    let both = ["10.0.1.70", "2001:db8:0:1:a::70"];
+    let addresses: BTreeSet<IpAddr> = both.iter().map(|text| ip(text)).collect();
+    let own = endpoint(&owner("n").container_id, &both);
+    let admitted = actor.record_with_leases(own.clone(), &AddressSpec::default());
+    actor.finish(vec![admitted]).await.remove(0).unwrap();
+    assert_eq!(
+        (devices(&actor), listed(&actor)),
+        ([own.id()].into(), addresses.clone())
+    );
+    // The namespace goes, and the devices with it.
+    let endpoints = &mut actor.intent.endpoints;
+    endpoints.get_mut(&own.id()).unwrap().netns = "/nowhere".into();
+    let device = own.id().device();
+    let kernel = actor.reconciler.kernel_mut();
+    let links = &mut kernel.model.state.links;
+    links.retain(|_, link| link.name != device);
+    kernel.observe().await.unwrap();
+    actor.run_pass().await;
+    assert!(actor.intent.endpoints.is_empty() && machine.records().is_empty());
+    for _ in 0..2 {
+        assert_eq!(listed(&actor), addresses);
+        let pod = actor.record_with_leases(endpoint("y", &both), &AddressSpec::default());
+        let error = pod.unwrap_err();
+        assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
+        machine.kill(actor);
+        actor = started(&mut machine, Ingress::Netns(LIVE.into())).await;
+    }
+    actor.leave_ingress(&owner("n")).await.unwrap();
+    assert!(listed(&actor).is_empty());
 }
 
 #[tokio::test]
@@ -155,8 +211,8 @@ async fn a_pool_that_has_none_is_named_and_asked_for_more() {
         .unwrap_err();
     assert!(error.message.contains("pool gateways"), "{error}");
     let pools = actor.list_pools();
-    let asked = pools
+    let pool = pools
         .iter()
         .find(|pool| pool.pool.as_deref() == Some("gateways"));
-    assert!(asked.is_some_and(|pool| pool.requested == 1), "{pools:?}");
+    assert!(pool.is_some_and(|pool| pool.requested == 1), "{pools:?}");
 }

@@ -104,10 +104,10 @@ async fn a_document_that_is_refused_whole_is_counted_and_named() {
     machine.kill(actor);
     for text in ["kind: [", "kind: CiliumPod", "\u{0}", ""] {
         let actor = machine.follow(text, "this").await;
-        let (told, others) = of_kind(&actor);
-        let told = told.unwrap();
-        assert!(told.starts_with("node document: "), "{told}");
-        assert!(told.contains("document.yaml"), "{told}");
+        let (refused, others) = of_kind(&actor);
+        let refused = refused.unwrap();
+        assert!(refused.starts_with("node document: "), "{refused}");
+        assert!(refused.contains("document.yaml"), "{refused}");
         assert_eq!(others, 0);
         machine.kill(actor);
     }

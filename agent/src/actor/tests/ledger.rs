@@ -7,12 +7,12 @@ use api::types::Leased;
 
 use super::allocation::{ask, claim, give, given, lease, listed, wanted};
 use super::*;
-use crate::server::{AddressCommand, Ask};
+use crate::server::{AddressCommand, AddressSpec};
 
 fn explicit(container: &str, addresses: &[IpAddr]) -> EndpointRequest {
     EndpointRequest {
         addresses: addresses.iter().copied().collect(),
-        ..wanted(container, Ask::default())
+        ..wanted(container, AddressSpec::default())
     }
 }
 

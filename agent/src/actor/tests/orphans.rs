@@ -1,6 +1,6 @@
 //! Endpoints whose records are lost.
 
-use api::types::{Collect, LeaseState};
+use api::types::{GcRequest, LeaseState};
 
 use super::*;
 
@@ -108,7 +108,7 @@ async fn an_orphan_is_an_orphan_again_until_its_record_is_back() {
 async fn a_runtime_that_does_not_know_an_orphan_collects_it() {
     let (mut machine, pods) = Box::pin(machine()).await;
     let mut actor = machine.start().await;
-    let request = |network: &str| Collect {
+    let request = |network: &str| GcRequest {
         network: network.to_owned(),
         valid: vec![pods[0].owner.clone()],
     };

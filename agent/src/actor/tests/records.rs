@@ -68,7 +68,7 @@ async fn records_that_somebody_removed_are_written_again() {
 
     let mut actor = actor;
     fs::remove_dir_all(machine.folder.path()).unwrap();
-    fs::write(machine.folder.path(), "in the way").unwrap();
+    fs::write(machine.folder.path(), "no directory").unwrap();
     actor.run_pass().await;
     let health = actor.status().await.health;
     assert_eq!(health.state, HealthState::Degraded, "{health:?}");
@@ -102,7 +102,7 @@ async fn a_record_that_cannot_be_read_goes_with_its_pod() {
     assert_eq!(actor.status().await.corrupt_records.len(), 2);
     delete(&mut actor, &pods[0].owner).await;
     assert_eq!(machine.records().len(), 1, "the pod alone was deleted");
-    let request = api::types::Collect {
+    let request = api::types::GcRequest {
         network: "net".to_owned(),
         valid: Vec::new(),
     };

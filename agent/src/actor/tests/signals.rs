@@ -5,20 +5,20 @@ use std::time::Duration;
 use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
-use kubernetes::node_pools::Outlook;
+use kubernetes::node::node_pools::NodeDemand;
 use tokio::time::timeout;
 
 use super::allocation::{ask, wanted};
 use super::demand::document;
 use super::*;
-use crate::server::{AddressCommand, AddressRequest, Ask};
+use crate::server::{AddressCommand, AddressRequest, AddressSpec};
 
 const MARS: &str = "mars";
 
 /// A running agent, and those who speak with it.
 struct Agent {
     commands: mpsc::Sender<Command>,
-    outlooks: mpsc::Sender<AskOutlook>,
+    demand_queries: mpsc::Sender<DemandQuery>,
     signals: Arc<Signals>,
     generation: u64,
     _document: watch::Sender<NodeSource>,
@@ -27,11 +27,11 @@ struct Agent {
 /// Runs an agent.
 fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
     let (commands, from_socket) = mpsc::channel(1);
-    let (outlooks, from_writer) = mpsc::channel(1);
+    let (demand_queries, from_writer) = mpsc::channel(1);
     let (document, source) = watch::channel(actor.source.clone());
     let agent = Agent {
         commands,
-        outlooks,
+        demand_queries,
         signals: Arc::clone(&actor.signals),
         generation: actor.source.generation,
         _document: document,
@@ -49,17 +49,17 @@ fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
 
 impl Agent {
     /// The demand that the writer is given.
-    async fn outlook(&self) -> Outlook {
+    async fn demand(&self) -> NodeDemand {
         let (reply, answer) = oneshot::channel();
         let generation = self.generation;
-        let ask = AskOutlook { generation, reply };
-        self.outlooks.send(ask).await.unwrap();
+        let ask = DemandQuery { generation, reply };
+        self.demand_queries.send(ask).await.unwrap();
         answer.await.unwrap().unwrap()
     }
 
     /// Number of requested addresses of the pool, and number of its kept blocks.
     async fn wants(&self) -> (u64, usize) {
-        let wanted = self.outlook().await.wanted;
+        let wanted = self.demand().await.wanted;
         let requested = wanted
             .requested
             .get(MARS)
@@ -71,8 +71,8 @@ impl Agent {
 
     /// Waits until the writer is to look.
     async fn is_told(&self) {
-        let told = timeout(Duration::from_secs(10), self.signals.changed.notified());
-        told.await.expect("the writer is told to look");
+        let signal = timeout(Duration::from_secs(10), self.signals.changed.notified());
+        signal.await.expect("the writer is signalled");
     }
 
     /// Lets the writer look at each signal, until the node wants this many addresses.
@@ -97,7 +97,7 @@ impl Agent {
         let request = AddressRequest {
             owner: endpoint(name, &[]).owner,
             addresses: BTreeSet::new(),
-            ask: Box::new(Ask {
+            ask: Box::new(AddressSpec {
                 pools,
                 pod: pod.map(pod_ref),
                 ..families
@@ -216,7 +216,7 @@ async fn the_writer_is_told_of_owners_that_wait_and_wait_no_more() {
 async fn the_writer_is_told_nothing_where_nothing_has_changed() {
     let mut machine = Machine::new();
     let mut actor = boot(&mut machine, &["172.20.0.0/28"]).await;
-    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.demand(&actor.intent).unwrap();
     for _ in 0..3 {
         actor.run_pass().await;
     }

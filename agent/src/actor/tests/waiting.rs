@@ -6,13 +6,13 @@ use std::time::Duration;
 use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
-use kubernetes::node_pools::{Allocated, NodePools};
-use kubernetes::write_pacing::{Outcome, Pace};
+use kubernetes::node::node_pools::{Allocated, NodePools};
+use kubernetes::node::write_pacing::{Outcome, Pace};
 
 use super::allocation::{ask, give, wanted};
 use super::demand::document;
 use super::*;
-use crate::server::Ask;
+use crate::server::AddressSpec;
 
 const MARS: &str = "mars";
 /// A moment, in milliseconds, and how far the clock goes at once.
@@ -56,7 +56,7 @@ fn pod_ref(name: &str, uid: u32) -> PodRef {
 
 fn sandbox(id: &str, pod: &PodRef, families: &[Family]) -> EndpointRequest {
     let pools = families.iter().map(|family| (*family, MARS.to_owned()));
-    let ask = Ask {
+    let ask = AddressSpec {
         pools: pools.collect(),
         pod: Some(pod.clone()),
         ..ask(families)
@@ -151,8 +151,8 @@ impl Cluster {
 
     fn write(&mut self) {
         self.actor.update_addresses();
-        let outlook = self.actor.addresses.outlook(&self.actor.intent).unwrap();
-        if let Some(next) = outlook.next(&self.object) {
+        let demand = self.actor.addresses.demand(&self.actor.intent).unwrap();
+        if let Some(next) = demand.next(&self.object) {
             self.object = next;
             self.read();
             self.answer = Some(self.now + 300);
@@ -365,9 +365,9 @@ async fn a_node_of_one_family_stays_ready() {
         for _ in 0..20 {
             actor.addresses.age(Duration::from_secs(30));
             actor.update_addresses();
-            let outlook = actor.addresses.outlook(&actor.intent).unwrap();
-            let asked = outlook.wanted.requested["default"].keys().copied();
-            assert_eq!(asked.collect::<Vec<_>>(), on, "{families}");
+            let demand = actor.addresses.demand(&actor.intent).unwrap();
+            let requested = demand.wanted.requested["default"].keys().copied();
+            assert_eq!(requested.collect::<Vec<_>>(), on, "{families}");
         }
         let health = actor.status().await.health;
         let reasons = health.reasons.join("\n");

@@ -96,13 +96,13 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
         problems,
     } = status;
     if !enabled {
-        let text = format!("IPAM mode: {mode}: addresses are given with each request");
+        let text = format!("IPAM mode: {mode}: each request brings its addresses");
         return vec![(Tone::Plain, text)];
     }
     let mut lines = vec![(Tone::Plain, format!("IPAM mode: {mode}"))];
     if !waiting.is_empty() {
         let text = format!(
-            "Addresses: none is given yet: waiting for {}",
+            "Addresses: none is allocated yet: waiting for {}",
             waiting.join(", ")
         );
         lines.push((Tone::Bad, text));
@@ -156,9 +156,7 @@ fn note(lease: &LeaseStatus) -> String {
         return format!("block {} is gone: no ENI delivers it", lease.block);
     }
     let expires = lease.expires_seconds;
-    expires.map_or_else(String::new, |s| {
-        format!("taken back in {s} s unless claimed")
-    })
+    expires.map_or_else(String::new, |s| format!("expires in {s} s unless claimed"))
 }
 
 fn until(cooling: &CoolingStatus) -> String {
@@ -219,7 +217,7 @@ mod tests {
             text,
             [
                 "IPAM mode: multi-pool",
-                "Addresses: none is given yet: waiting for the pools",
+                "Addresses: none is allocated yet: waiting for the pools",
                 "Pool mars, IPv6: 1 in use, 2 cooling down, 3 free, 5 unavailable, 4 pods waiting",
                 "  10.0.1.20 of a/eth0: block 10.0.1.16/28 is gone: no ENI delivers it",
                 "  two pools",

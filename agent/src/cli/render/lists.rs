@@ -137,13 +137,13 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
         table.row(
             tone(&eni.readiness),
             [
-                told(eni.number.as_ref()),
+                or_dash(eni.number.as_ref()),
                 eni.id.clone(),
-                told(eni.mac.as_ref()),
+                or_dash(eni.mac.as_ref()),
                 eni.device.clone().unwrap_or_default(),
                 eni.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
-                told(eni.primary_address.as_ref()),
-                told(eni.table.as_ref()),
+                or_dash(eni.primary_address.as_ref()),
+                or_dash(eni.table.as_ref()),
                 eni.blocks.len().to_string(),
                 eni.addresses_in_use.to_string(),
                 readiness(&eni.readiness).to_owned(),
@@ -200,7 +200,7 @@ pub(in crate::cli) fn metrics(metrics: &[Metric], paint: Paint) -> String {
 }
 
 /// `-` where there is none.
-fn told<T: ToString>(value: Option<&T>) -> String {
+fn or_dash<T: ToString>(value: Option<&T>) -> String {
     value.map_or_else(|| "-".to_owned(), ToString::to_string)
 }
 
@@ -215,10 +215,10 @@ pub(in crate::cli) fn attachment(attachment: &Attachment, paint: Paint) -> Strin
             Tone::Plain,
             [
                 allocation.address.to_string(),
-                told(eni.map(|eni| &eni.number)),
-                told(eni.map(|eni| &eni.id)),
-                told(allocation.gateway.as_ref()),
-                told(allocation.subnet.as_ref()),
+                or_dash(eni.map(|eni| &eni.number)),
+                or_dash(eni.map(|eni| &eni.id)),
+                or_dash(allocation.gateway.as_ref()),
+                or_dash(allocation.subnet.as_ref()),
                 attachment.host_device.clone(),
                 attachment.mtu.to_string(),
             ],
@@ -241,7 +241,7 @@ pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
                 row.key.clone(),
                 row.value.clone(),
                 from.to_owned(),
-                row.help.to_owned(),
+                row.help.clone(),
             ],
         );
     }
@@ -252,7 +252,7 @@ pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
 pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
     let CleanUp { objects, failures } = removed;
     if objects.is_empty() && failures.is_empty() {
-        return "nothing of ours was there\n".to_owned();
+        return "no object of Towpath was there\n".to_owned();
     }
     let gone = objects
         .iter()

@@ -73,13 +73,13 @@ fn enis(status: &MasqueradeStatus, paint: Paint) -> String {
         "WHY",
     ]);
     for eni in &status.view.enis {
-        for (family, way) in [("IPv4", &eni.ipv4), ("IPv6", &eni.ipv6)] {
+        for (family, masquerade) in [("IPv4", &eni.ipv4), ("IPv6", &eni.ipv6)] {
             let FamilyMasquerade {
                 address,
                 no_address,
                 external,
                 why,
-            } = way;
+            } = masquerade;
             let why = no_address.as_ref().map_or(why.clone(), |reason| {
                 if why.contains(reason.as_str()) {
                     why.clone()

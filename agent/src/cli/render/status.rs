@@ -16,88 +16,61 @@ use super::{addresses, lists, nat};
 use terminal::{Paint, Table, Tone, one_line};
 
 /// The headings of lines that need a look.
-const BYPASSED: &str = "Rules that packets of the direct path do not meet";
+const BYPASSED: &str = "Rules that packets of the direct path bypass";
 const LEFT_BEHIND: &str = "Leftovers of other CNIs (shown, never changed)";
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
-    let Status {
-        version,
-        uptime_seconds,
-        health,
-        document,
-        warnings,
-        masquerade_notes,
-        allocation,
-        enis,
-        endpoints,
-        endpoints_not_ready,
-        endpoint_notes,
-        datapath,
-        nat: translation,
-        service_nat,
-        cluster,
-        traces,
-        bypassed_rules,
-        leftovers,
-        sysctls,
-        repairs,
-        // Among the reasons.
-        corrupt_records: _,
-    } = status;
-    let mut out = String::new();
-    let mut line = |tone, text: &str| {
-        out += &paint.text(tone, &one_line(text));
-        out.push('\n');
-    };
+    let lines = lines(status).into_iter();
+    let lines = lines.map(|(tone, text)| paint.text(tone, &one_line(&text)) + "\n");
+    lines.collect::<String>() + &tables(status, paint)
+}
 
-    line(
-        Tone::Heading,
-        &format!("Towpath {version}, up {}", uptime(*uptime_seconds)),
-    );
-    line(health_tone(health), &format!("Health: {}", health.state));
-    for reason in &health.reasons {
-        line(health_tone(health), &format!("  {reason}"));
-    }
-    line(Tone::Plain, &document_line(document));
-    for refused in &document.refused {
-        line(Tone::Warning, &format!("  refused: {refused}"));
-    }
-    for note in &document.notes {
-        line(Tone::Plain, &format!("  note: {note}"));
-    }
-    for warning in warnings {
-        line(Tone::Warning, &format!("  warning: {warning}"));
-    }
-    for note in masquerade_notes {
-        line(Tone::Plain, &format!("  note: masquerade: {note}"));
-    }
-    let ready = endpoints.saturating_sub(endpoints_not_ready.len());
-    line(
-        Tone::Plain,
-        &format!("Endpoints: {ready} of {endpoints} ready"),
-    );
-    for (owner, reason) in endpoints_not_ready {
-        line(Tone::Bad, &format!("  {owner}: {reason}"));
-    }
-    for (owner, note) in endpoint_notes {
-        line(Tone::Warning, &format!("  {owner}: {note}"));
-    }
-    for (tone, text) in addresses::lines(allocation) {
-        line(tone, &text);
-    }
-    line(Tone::Plain, path_line(datapath.path));
-    line(Tone::Plain, &nat::summary(translation));
-    for (tone, text) in service_nat_lines(service_nat) {
-        line(tone, &text);
-    }
-    for (tone, text) in cluster.iter().flat_map(cluster_lines) {
-        line(tone, &text);
-    }
-    line(Tone::Plain, &repair_line(repairs));
+/// The lines before the tables. Records that cannot be read are among the reasons of the health.
+fn lines(status: &Status) -> Vec<(Tone, String)> {
+    let plain = |text: String| (Tone::Plain, text);
+    let up = uptime(status.uptime_seconds);
+    let heading = format!("Towpath {}, up {up}", status.version);
+    let mut lines = vec![(Tone::Heading, heading)];
+    lines.extend(health_lines(&status.health));
+    lines.extend(document_lines(&status.document));
+    let warnings = status.warnings.iter();
+    lines.extend(warnings.map(|warning| (Tone::Warning, format!("  warning: {warning}"))));
+    let notes = status.masquerade_notes.iter();
+    lines.extend(notes.map(|note| plain(format!("  note: masquerade: {note}"))));
+    lines.extend(endpoint_lines(status));
+    lines.extend(addresses::lines(&status.allocation));
+    lines.push(plain(path_line(status.datapath.path).to_owned()));
+    lines.push(plain(nat::summary(&status.nat)));
+    lines.extend(service_nat_lines(&status.service_nat));
+    lines.extend(status.cluster.iter().flat_map(cluster_lines));
+    lines.push(plain(repair_line(&status.repairs)));
+    lines
+}
 
-    out += "\nENIs\n";
-    out += &lists::enis(enis, paint);
+fn health_lines(health: &Health) -> Vec<(Tone, String)> {
+    let tone = health_tone(health);
+    let reasons = health.reasons.iter();
+    let reasons = reasons.map(|reason| (tone, format!("  {reason}")));
+    let state = (tone, format!("Health: {}", health.state));
+    std::iter::once(state).chain(reasons).collect()
+}
+
+fn endpoint_lines(status: &Status) -> Vec<(Tone, String)> {
+    let (all, not_ready) = (status.endpoints, &status.endpoints_not_ready);
+    let ready = all.saturating_sub(not_ready.len());
+    let mut lines = vec![(Tone::Plain, format!("Endpoints: {ready} of {all} ready"))];
+    let line = |tone, owner, text| (tone, format!("  {owner}: {text}"));
+    let reasons = not_ready.iter();
+    lines.extend(reasons.map(|(owner, reason)| line(Tone::Bad, owner, reason)));
+    let notes = status.endpoint_notes.iter();
+    lines.extend(notes.map(|(owner, note)| line(Tone::Warning, owner, note)));
+    lines
+}
+
+fn tables(status: &Status, paint: Paint) -> String {
+    let datapath = &status.datapath;
+    let mut out = format!("\nENIs\n{}", lists::enis(&status.enis, paint));
     out += "\nKernel\n";
     out += &kernel(datapath, paint);
     for feature in &datapath.missing_features {
@@ -106,19 +79,19 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         out.push('\n');
     }
     if !datapath.foreign_programs.is_empty() {
-        out += "\nPrograms of others on our hooks\n";
+        out += "\nForeign programs on Towpath's hooks\n";
         out += &foreign_programs(&datapath.foreign_programs, paint);
     }
-    if !sysctls.is_empty() {
-        out += "\nSysctls that concern us\n";
-        out += &sysctl_table(sysctls, paint);
+    if !status.sysctls.is_empty() {
+        out += "\nSysctls that affect Towpath\n";
+        out += &sysctl_table(&status.sysctls, paint);
     }
-    if !traces.is_empty() {
-        out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
-        out += &self::traces(traces, paint);
+    if !status.traces.is_empty() {
+        out += "\nSettings of network managers (shown, never changed; deploy/host prevents them)\n";
+        out += &traces(&status.traces, paint);
     }
-    out += &titled(BYPASSED, bypassed_rules, paint);
-    out += &titled(LEFT_BEHIND, leftovers, paint);
+    out += &titled(BYPASSED, &status.bypassed_rules, paint);
+    out += &titled(LEFT_BEHIND, &status.leftovers, paint);
     out
 }
 
@@ -138,11 +111,11 @@ fn titled(title: &str, lines: &[String], paint: Paint) -> String {
 fn path_line(path: PathMode) -> &'static str {
     match path {
         PathMode::Direct => "Path: direct (past the host's stack)",
-        PathMode::Stack => "Path: stack (through the host's stack, both ways)",
+        PathMode::Stack => "Path: stack (through the host's stack, in both directions)",
     }
 }
 
-/// Programs of others on our hooks.
+/// Foreign programs on Towpath's hooks.
 fn foreign_programs(programs: &[ForeignProgram], paint: Paint) -> String {
     let mut table = Table::new(["DEVICE", "DIRECTION", "PROGRAM", "ID", "RUNS"]);
     for program in programs {
@@ -178,7 +151,7 @@ fn traces(traces: &[Trace], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// Sysctls that concern us.
+/// Sysctls that affect Towpath.
 fn sysctl_table(sysctls: &[SysctlStatus], paint: Paint) -> String {
     let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
     for sysctl in sysctls {
@@ -204,9 +177,9 @@ fn service_nat_lines(status: &ServiceNatStatus) -> Vec<(Tone, String)> {
         error,
     } = status;
     let notes = if *notes {
-        "its flows take the stack both ways"
+        "its flows take the stack in both directions"
     } else {
-        "its flows are not looked for"
+        "its flows are not recorded"
     };
     let why = match (mode, evidence) {
         (ServiceNat::Auto, Some(evidence)) => format!("seen: {evidence}"),
@@ -228,15 +201,21 @@ fn service_nat_lines(status: &ServiceNatStatus) -> Vec<(Tone, String)> {
     [first].into_iter().chain(warning).chain(error).collect()
 }
 
-fn document_line(document: &DocumentStatus) -> String {
+fn document_lines(document: &DocumentStatus) -> Vec<(Tone, String)> {
     let path = document.path.display();
-    match &document.node {
+    let line = match &document.node {
         Some(node) => format!(
             "Node document: {node}, generation {}, {path}",
             document.generation
         ),
         None => format!("Node document: none yet, {path}"),
-    }
+    };
+    let mut lines = vec![(Tone::Plain, line)];
+    let refused = document.refused.iter();
+    lines.extend(refused.map(|refused| (Tone::Warning, format!("  refused: {refused}"))));
+    let notes = document.notes.iter();
+    lines.extend(notes.map(|note| (Tone::Plain, format!("  note: {note}"))));
+    lines
 }
 
 fn repair_line(repairs: &Repairs) -> String {
@@ -401,10 +380,10 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
 Endpoints: 2 of 3 ready
   a/eth0: no device
   b/eth0: an ingress qdisc
-IPAM mode: disabled: addresses are given with each request
-Path: stack (through the host's stack, both ways)
+IPAM mode: disabled: each request brings its addresses
+Path: stack (through the host's stack, in both directions)
 Translated flows: none
-Service NAT: its flows are not looked for (nothing seen of it)
+Service NAT: its flows are not recorded (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)
 
 ENIs
@@ -417,19 +396,19 @@ kernel   6.18
 tcx      false
 Missing: tcx: programs are filters
 
-Programs of others on our hooks
+Foreign programs on Towpath's hooks
 DEVICE  DIRECTION  PROGRAM  ID  RUNS
 eth0    ingress    policy   7   before ours
 
-Sysctls that concern us
+Sysctls that affect Towpath
 NAME                          VALUE  EFFECT
 net.ipv4.conf.eth1.rp_filter  1      strict
 
-Traces of network managers (shown, never touched; deploy/host keeps them away)
+Settings of network managers (shown, never changed; deploy/host prevents them)
 ENI  DEVICE  WHAT                              PROTOCOL  MEANS
 1    ens6    default via 10.0.1.1 metric 1024  dhcp      make the device unmanaged
 
-Rules that packets of the direct path do not meet
+Rules that packets of the direct path bypass
 a rule
 
 Leftovers of other CNIs (shown, never changed)

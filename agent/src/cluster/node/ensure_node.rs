@@ -6,8 +6,9 @@ use apiserver::client::in_time;
 use apiserver::objects;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kubernetes::node_template;
-use kubernetes::parameters::Parameters;
+use kubernetes::node::node_pools::NodePools;
+use kubernetes::node::node_template;
+use kubernetes::node::parameters::Parameters;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -17,6 +18,9 @@ use super::instance::Looked;
 #[derive(Clone)]
 pub(in crate::cluster) struct Creation {
     pub(in crate::cluster) parameters: Parameters,
+    /// The claims of the last object that was in force. Its successor has them from the start, so
+    /// that no operator sees the node's blocks without a claim.
+    pub(in crate::cluster) claims: Option<NodePools>,
     pub(in crate::cluster) instance: watch::Receiver<Looked>,
 }
 
@@ -36,6 +40,7 @@ pub(in crate::cluster) async fn ensure(
     };
     let Creation {
         parameters,
+        claims,
         mut instance,
     } = creation;
     // An object without the instance gets no ENIs, so the first read is awaited: some seconds at
@@ -50,7 +55,7 @@ pub(in crate::cluster) async fn ensure(
     let node = objects::value(node.with_context(|| format!("read Node {name}"))?)?;
     let there = in_time(api.get_opt(&name)).await.context("read it")?;
     let Some(there) = there else {
-        let object = node_template::create(&node, instance.as_ref(), &parameters);
+        let object = node_template::create(&node, instance.as_ref(), &parameters, claims.as_ref());
         let object = serde_json::from_value(object)?;
         let made = in_time(api.create(&PostParams::default(), &object)).await;
         let made = made.context("make it")?;

@@ -2,16 +2,16 @@
 //! blocking anything.
 
 use apiserver::retry::Retry;
-use kubernetes::node_template::Instance;
+use kubernetes::node::node_template::Instance;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cluster::warnings::Remarks;
+use crate::cluster::warnings::ClusterWarnings;
 use crate::config::MetadataEndpoint;
 use crate::sources::instance;
 use crate::sources::instance::InstanceError;
 
-/// Topic of the remarks.
+/// Topic of the warnings.
 const TOPIC: &str = "instance";
 
 /// State of the instance's identity.
@@ -37,7 +37,7 @@ impl Looked {
 /// Begins to request it.
 pub(in crate::cluster) fn look(
     endpoint: Option<MetadataEndpoint>,
-    remarks: Remarks,
+    warnings: ClusterWarnings,
 ) -> watch::Receiver<Looked> {
     let Some(endpoint) = endpoint else {
         return watch::channel(Looked::Unknown).1;
@@ -53,12 +53,12 @@ pub(in crate::cluster) fn look(
             let wait = match answer {
                 Ok(instance) => {
                     tracing::info!(id = instance.id, kind = instance.kind, "instance known");
-                    remarks.set(TOPIC, &[]);
+                    warnings.set(TOPIC, &[]);
                     sender.send_replace(Looked::Known(instance));
                     return;
                 }
                 Err(error) => {
-                    remarks.set(TOPIC, &[remark(endpoint, &error)]);
+                    warnings.set(TOPIC, &[text(endpoint, &error)]);
                     sender.send_replace(Looked::Unknown);
                     retry.failed(&error)
                 }
@@ -72,7 +72,7 @@ pub(in crate::cluster) fn look(
     receiver
 }
 
-fn remark(endpoint: MetadataEndpoint, error: &InstanceError) -> String {
+fn text(endpoint: MetadataEndpoint, error: &InstanceError) -> String {
     format!(
         "the instance's metadata service at {endpoint} does not identify the instance: {error}; the CiliumNode keeps its values, and Cilium's operator gives no ENIs to a node \
          without an instance id; see kubernetes.metadata-endpoint, which is null where there is no \

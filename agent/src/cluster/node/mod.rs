@@ -20,8 +20,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
-use kubernetes::crd_mode::FlatPool;
-use kubernetes::marks;
+use kubernetes::node::crd_mode::FlatPool;
+use kubernetes::node::{marks, node_pools};
 use loader::intent::{Node, StaticAddress};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -109,10 +109,14 @@ impl NodeTask {
 
     /// Keeps the last valid object on disk: it is in force until the server gives one.
     pub(in crate::cluster) fn keeping(mut self, kept: Kept) -> Self {
-        let node = kept.read_as(&self.place(), |text| {
+        let read = kept.read_as(&self.place(), |text| {
             let object = serde_json::from_str::<Value>(text)?;
-            Ok::<_, anyhow::Error>(self.parse(&object)?)
+            Ok::<_, anyhow::Error>((self.parse(&object)?, object))
         });
+        let (node, object) = read.unzip();
+        if let Some(object) = object {
+            self.note_claims(&object);
+        }
         self.source.send_replace(Followed::kept(node));
         self.kept = Some(kept);
         self
@@ -149,8 +153,8 @@ impl NodeTask {
                 event = async { sleep_until(calm).await; events.next().await } => match event {
                     Some(Ok(event)) => self.take_event(event),
                     Some(Err(error)) => {
-                        let told = self.connection.lists.describe(&error);
-                        self.fail(&format!("the CiliumNode is not followed: {told}"));
+                        let text = self.connection.lists.describe(&error);
+                        self.fail(&format!("the CiliumNode is not followed: {text}"));
                         let now = Instant::now();
                         calm = now + retry::requested(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
@@ -219,6 +223,9 @@ impl NodeTask {
             }
             source.take(parsed, "CiliumNode", &self.name)
         });
+        if in_force {
+            self.note_claims(&object);
+        }
         if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
             kept.write(&self.place(), &object.to_string());
         }
@@ -228,6 +235,13 @@ impl NodeTask {
             generation,
             in_force,
         }));
+    }
+
+    /// Records the claims that a successor of the object is to have.
+    fn note_claims(&mut self, object: &Value) {
+        if let Some(creation) = &mut self.creation {
+            creation.claims = node_pools::claims_on_enis(object);
+        }
     }
 
     /// The node of a document that may not have all of the settings yet.
@@ -246,7 +260,7 @@ impl NodeTask {
     /// The instance that this is has become known: the document may be another one's.
     fn take_identity(&mut self) {
         let identity = self.identity.borrow_and_update().clone();
-        self.source.send_if_modified(|source| {
+        let is_anothers = self.source.send_if_modified(|source| {
             let node = source.value.as_ref();
             let instance = node.and_then(|node| node.instance.as_deref());
             let is_ours = identity.admits(instance).is_ok();
@@ -255,6 +269,9 @@ impl NodeTask {
             }
             !is_ours
         });
+        if is_anothers && let Some(creation) = &mut self.creation {
+            creation.claims = None;
+        }
         let current = self.current.borrow().clone();
         if let Some(current) = current {
             self.take(Value::clone(&current.object));
@@ -283,8 +300,8 @@ impl NodeTask {
             }
             Err(error) => {
                 self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
-                let told = self.connection.lists.describe(error.as_ref());
-                self.fail(&format!("cannot read or create the CiliumNode: {told}"));
+                let text = self.connection.lists.describe(error.as_ref());
+                self.fail(&format!("cannot read or create the CiliumNode: {text}"));
             }
         }
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use apiserver::client::PATIENCE;
+use apiserver::client::REPLY_TIMEOUT;
 use apiserver::retry::Retry;
 use apiserver::{cause, objects};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kubernetes::node_ready;
+use kubernetes::node::node_ready;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -42,7 +42,7 @@ impl Arrival {
                 sleep(ASK).await;
                 continue;
             }
-            let looked = timeout(PATIENCE, self.look()).await;
+            let looked = timeout(REPLY_TIMEOUT, self.look()).await;
             let looked = looked.context("the API server does not answer").flatten();
             let (trouble, wait) = match looked {
                 Ok(()) => {
@@ -52,8 +52,8 @@ impl Arrival {
                 Err(error) => {
                     let wait = retry.failed(error.as_ref());
                     let node = &self.node;
-                    let told = cause::chain(error.as_ref());
-                    let trouble = format!("cannot remove the taint of Node {node}: {told}");
+                    let text = cause::chain(error.as_ref());
+                    let trouble = format!("cannot remove the taint of Node {node}: {text}");
                     (Some(trouble), wait)
                 }
             };

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use apiserver::client::Access;
 use kube::Config;
-use kubernetes::parameters::Parameters;
+use kubernetes::node::parameters::Parameters;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -49,11 +49,7 @@ async fn the_document_never_goes_back_in_time() {
     let mut older = object("a", 99);
     older["spec"]["ipam"]["pre-allocate"] = json!(77);
     task.take(older.clone());
-    assert_eq!(
-        source.borrow().generation,
-        1,
-        "an event that was on its way"
-    );
+    assert_eq!(source.borrow().generation, 1, "an event that was in flight");
     older["metadata"]["resourceVersion"] = json!("101");
     task.take(older);
     assert_eq!(source.borrow().generation, 2);
@@ -139,14 +135,14 @@ const DOCUMENTS_INSTANCE: &str = "i-0aa11bb22cc33dd44";
 async fn a_document_of_another_instance_is_refused_whenever_that_becomes_known() {
     let state = tempfile::tempdir().unwrap();
     for other in [Identity::Unknown, Identity::Awaited] {
-        let (told, identity) = watch::channel(other.clone());
+        let (sender, identity) = watch::channel(other.clone());
         let (task, source, current) = task();
         let mut task = task.of_instance(identity);
         task = task.keeping(Kept::new(state.path(), "this"));
         task.take(object("a", 100));
         let is_awaited = other == Identity::Awaited;
         assert_eq!(source.borrow().value.is_none(), is_awaited, "{other:?}");
-        told.send_replace(Identity::Known("i-0new".to_owned()));
+        sender.send_replace(Identity::Known("i-0new".to_owned()));
         task.take_identity();
         assert_eq!(source.borrow().value, None, "{other:?}");
         assert!(!current.borrow().as_ref().unwrap().in_force);
@@ -181,12 +177,12 @@ async fn a_document_of_this_instance_waits_for_the_first_answer_and_no_longer() 
         Identity::Unknown,
         Identity::Known(DOCUMENTS_INSTANCE.to_owned()),
     ] {
-        let (told, identity) = watch::channel(Identity::Awaited);
+        let (sender, identity) = watch::channel(Identity::Awaited);
         let (task, source, current) = task();
         let mut task = task.of_instance(identity);
         task.take(object("a", 100));
         assert!(source.borrow().value.is_none());
-        told.send_replace(known);
+        sender.send_replace(known);
         task.take_identity();
         assert!(source.borrow().value.is_some() && source.borrow().error.is_none());
         assert!(current.borrow().as_ref().unwrap().in_force);
@@ -218,6 +214,7 @@ async fn the_node_is_followed_while_a_server_or_the_metadata_service_is_slow() {
         let (_looking, instance) = watch::channel(looked.clone());
         let creation = Creation {
             parameters: Parameters::default(),
+            claims: None,
             instance,
         };
         let (task, mut source, _current) = NodeTask::new(
@@ -242,6 +239,7 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
     let (looking, instance) = watch::channel(Looked::Asking);
     let creation = Creation {
         parameters: Parameters::default(),
+        claims: None,
         instance,
     };
     let (mut task, _source, _current) = NodeTask::new(
@@ -255,9 +253,60 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
     news(&mut task.creation).await;
     task.take_instance();
     assert!(task.due.is_none(), "nothing to write");
-    looking.send_replace(Looked::Known(kubernetes::node_template::Instance::default()));
+    looking.send_replace(Looked::Known(
+        kubernetes::node::node_template::Instance::default(),
+    ));
     drop(looking);
     news(&mut task.creation).await;
     task.take_instance();
     assert!(task.due.is_some());
+}
+
+/// A task that creates the object, with what earlier agents kept in a folder.
+fn creating(state: &std::path::Path) -> NodeTask {
+    let creation = Creation {
+        parameters: Parameters::default(),
+        claims: None,
+        instance: watch::channel(Looked::Unknown).1,
+    };
+    let (task, _source, _current) = NodeTask::new(
+        client("http://127.0.0.1:1"),
+        "one".to_owned(),
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        Some(creation),
+    );
+    task.keeping(Kept::new(state, "this"))
+}
+
+#[tokio::test]
+async fn an_object_that_is_made_again_has_the_claims_of_the_last_one_in_force() {
+    let state = tempfile::tempdir().unwrap();
+    let claims = |task: &NodeTask| task.creation.as_ref().unwrap().claims.clone();
+    let mut task = creating(state.path());
+    assert_eq!(claims(&task), None);
+    let mut claiming = object("a", 100);
+    let enis = claiming["status"]["eni"]["enis"].as_object().unwrap();
+    let addresses = enis
+        .values()
+        .flat_map(|eni| eni["addresses"].as_array().unwrap());
+    let mut addresses = addresses.filter_map(Value::as_str);
+    let of_eni = format!("{}/32", addresses.find(|it| !it.contains(':')).unwrap());
+    let allocated = json!([
+        {"pool": "default", "cidrs": [of_eni]}, {"pool": "plain", "cidrs": ["172.16.0.0/24"]}
+    ]);
+    claiming["spec"]["ipam"]["pools"] = json!({"allocated": allocated});
+    task.take(claiming);
+    let mut empty = object("b", 7);
+    empty["status"] = json!({});
+    task.miss();
+    task.take(empty);
+    let kept = claims(&task).unwrap().allocated;
+    assert_eq!(
+        kept.len(),
+        1,
+        "another node may have the plain pool's block: {kept:?}"
+    );
+    assert_eq!(kept[0].cidrs, std::slice::from_ref(&of_eni));
+    let restarted = creating(state.path());
+    assert_eq!(claims(&restarted).unwrap().allocated, kept);
 }

@@ -11,15 +11,15 @@ use apiserver::write::Failure;
 use apiserver::{cause, client, objects};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kubernetes::node_pools::{self, Outlook};
-use kubernetes::write_pacing::{Outcome, Pace};
-use kubernetes::{crd_mode, ingress};
+use kubernetes::node::node_pools::{self, NodeDemand};
+use kubernetes::node::write_pacing::{Outcome, Pace};
+use kubernetes::node::{crd_mode, ingress};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::node::Current;
-use crate::cluster::{AskOutlook, Signals};
+use crate::cluster::{DemandQuery, Signals};
 
 /// Wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub(in crate::cluster) struct Writer {
     pub(in crate::cluster) nodes: Api<DynamicObject>,
     pub(in crate::cluster) name: String,
     pub(in crate::cluster) current: watch::Receiver<Option<Current>>,
-    pub(in crate::cluster) ask: mpsc::Sender<AskOutlook>,
+    pub(in crate::cluster) ask: mpsc::Sender<DemandQuery>,
     pub(in crate::cluster) written: mpsc::Sender<Value>,
     pub(in crate::cluster) signals: Arc<Signals>,
     pub(in crate::cluster) interval: Duration,
@@ -82,14 +82,14 @@ impl Writer {
             return self.patched(client::in_time(patched).await).await;
         }
         let (reply, answer) = oneshot::channel();
-        let ask = AskOutlook {
+        let ask = DemandQuery {
             generation: current.generation,
             reply,
         };
         if self.ask.send(ask).await.is_err() {
             return Outcome::Done;
         }
-        let Ok(Some(outlook)) = answer.await else {
+        let Ok(Some(demand)) = answer.await else {
             return Outcome::Later(BEHIND);
         };
         let Some(there) = node_pools::pools_of(&current.object) else {
@@ -97,12 +97,12 @@ impl Writer {
             return Outcome::Done;
         };
         let next = if current.in_force {
-            outlook.next(&there)
+            demand.next(&there)
         } else {
-            outlook.next_requested(&there)
+            demand.next_requested(&there)
         };
-        let Some(patch) = outlook.patch(&current.object, &there, next.as_ref()) else {
-            return self.write_status(&current, &outlook).await;
+        let Some(patch) = demand.patch(&current.object, &there, next.as_ref()) else {
+            return self.write_status(&current, &demand).await;
         };
         let patch = Patch::Merge(patch);
         let parameters = PatchParams::default();
@@ -117,8 +117,8 @@ impl Writer {
     }
 
     /// Writes who has which single address, or has what an agent in that mode left be gone.
-    async fn write_status(&self, current: &Current, outlook: &Outlook) -> Outcome {
-        let patch = match &outlook.flat {
+    async fn write_status(&self, current: &Current, demand: &NodeDemand) -> Outcome {
+        let patch = match &demand.flat {
             Some(flat) if current.in_force => flat.patch(&current.object),
             Some(_) => None,
             None => crd_mode::cleared(&current.object),

@@ -5,10 +5,10 @@ use api::ids::PodRef;
 use apiserver::events::Occurrence;
 use futures_util::FutureExt as _;
 use kube::{Client, Config};
-use kubernetes::pool_selection::Metadata;
+use kubernetes::pool::pool_selection::Metadata;
 
 use super::*;
-use crate::server::Ask;
+use crate::server::AddressSpec;
 
 fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
     let pool = pool.map(|pool| ("ipam.cilium.io/ip-pool".to_owned(), pool.to_owned()));
@@ -85,9 +85,9 @@ fn request(pod: &str) -> EndpointRequest {
         owner: owner(),
         netns: "/run/netns/one".into(),
         addresses: BTreeSet::new(),
-        ask: Box::new(Ask {
+        ask: Box::new(AddressSpec {
             pod: Some(pod),
-            ..Ask::default()
+            ..AddressSpec::default()
         }),
     }
 }
@@ -115,10 +115,10 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
         "pool blue is unknown on this node (pool blue: annotation ipam.cilium.io/ip-pool of its \
          namespace; there is no CiliumPodIPPool blue)"
     );
-    let told = tokio::time::timeout(Duration::from_secs(5), signals.waiting.notified());
-    told.await.expect("the writer is told that a pod waits");
-    let (subject, reason, told) = heard().unwrap();
-    assert_eq!((reason, told), ("PoolUnknown", message));
+    let signal = tokio::time::timeout(Duration::from_secs(5), signals.waiting.notified());
+    signal.await.expect("the writer hears that a pod waits");
+    let (subject, reason, text) = heard().unwrap();
+    assert_eq!((reason, text), ("PoolUnknown", message));
     assert_eq!(
         (subject.name.as_str(), subject.uid.as_str()),
         ("web", "uid-web")
@@ -187,9 +187,9 @@ async fn a_pod_of_another_network_gets_the_pool_of_its_namespace() {
     let release = Command::Addresses(AddressCommand::Release(owner, reply));
     sender.send(release).await.unwrap();
     assert!(actor.recv().await.is_some());
-    let told = signals.changed.notified().now_or_never();
+    let signal = signals.changed.notified().now_or_never();
     assert!(
-        told.is_none(),
+        signal.is_none(),
         "until the actor is done nothing has changed"
     );
 }

@@ -7,11 +7,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value;
-use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+use towpath_cni::request::config::{IPAM_PLUGIN, PLUGIN};
 
 use super::{AWS, CALICO, CILIUM};
-use crate::cni_install::CONFLIST;
 
+/// Name of our configuration list. Runtimes take the first by name.
+pub(crate) const CONFLIST: &str = "10-towpath.conflist";
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// Beginning of the types of Multus' plugins.

@@ -78,7 +78,7 @@ impl<P: Copy + Eq + Hash> Connections<P> {
         }
     }
 
-    /// Evicts the connection that would be the next to give way.
+    /// Evicts the connection that is the next to be closed.
     pub(crate) fn evict(&self) {
         self.slots().evict();
     }
@@ -145,7 +145,7 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
 
-    use super::slots::GRACE;
+    use super::slots::MIN_AGE;
     use super::*;
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -184,7 +184,7 @@ mod tests {
         let slot = all.admit(1).await;
         let served = tokio::spawn(serve(slot, server, router, times));
         // The agent was busy for so long that it has not read yet.
-        let next = all.slots().take(2, Instant::now() + GRACE);
+        let next = all.slots().take(2, Instant::now() + MIN_AGE);
         assert!(matches!(next, Room::AfterChange), "{next:?}");
         served.await.expect("no panic");
         let mut answer = String::new();

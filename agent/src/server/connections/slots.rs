@@ -1,4 +1,4 @@
-//! Choice of the connection that gives way.
+//! Choice of the connection to evict.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// The minimum life of a connection: by then a client has sent its request, even where many clients
 /// wait for a CPU.
-pub(super) const GRACE: Duration = Duration::from_millis(100);
+pub(super) const MIN_AGE: Duration = Duration::from_millis(100);
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub(super) enum Phase {
     Answering,
     /// The request is not whole.
     Asking,
-    /// The agent works on the request. Such a connection never gives way.
+    /// The agent works on the request. Such a connection is never evicted.
     Handling,
 }
 
@@ -93,7 +93,7 @@ impl<P: Copy + Eq + Hash> Slots<P> {
             return Room::AfterChange;
         };
         let age = now.saturating_duration_since(victim.since);
-        if let Some(left) = GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
+        if let Some(left) = MIN_AGE.checked_sub(age).filter(|left| !left.is_zero()) {
             return Room::After(left);
         }
         victim.evict();
@@ -219,7 +219,7 @@ mod tests {
         let mut bench = Bench::new(1);
         bench.taken(1, 0);
         match bench.slots.take(1, bench.at(5)) {
-            Room::After(left) => assert_eq!(left + Duration::from_millis(5), GRACE),
+            Room::After(left) => assert_eq!(left + Duration::from_millis(5), MIN_AGE),
             other => panic!("{other:?}"),
         }
         assert_eq!(bench.replaced(1, 100), 0);

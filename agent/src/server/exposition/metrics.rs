@@ -68,27 +68,27 @@ fn state(figures: &MetricsSnapshot) -> Vec<Metric> {
         one(
             "towpath_uptime_seconds",
             Kind::Gauge,
-            "How long the agent has been running.",
+            "Seconds since the agent started.",
             figures.uptime_seconds,
         ),
         by(
             "towpath_endpoints",
             Kind::Gauge,
-            "Pod attachments, by whether they work.",
+            "Endpoints (pod attachments), by state.",
             "state",
             states(figures.endpoints),
         ),
         by(
             "towpath_enis",
             Kind::Gauge,
-            "ENIs, by whether pods' packets can use them.",
+            "ENIs, by state: ready if pods' packets can use them.",
             "state",
             states(figures.enis),
         ),
         by(
             "towpath_refused_entries",
             Kind::Gauge,
-            "Entries of documents and objects that are not used, by kind.",
+            "Ignored entries of documents and objects, by kind.",
             "kind",
             figures
                 .refused
@@ -104,7 +104,8 @@ fn state(figures: &MetricsSnapshot) -> Vec<Metric> {
         one(
             "towpath_agent_address_failures_total",
             Kind::Counter,
-            "Calls of a delegated IPAM plugin for these, and steps after them, that failed.",
+            "Failed calls of a delegated IPAM plugin for the agent's own addresses, and failed steps \
+             after them.",
             figures.own_failures,
         ),
     ]
@@ -186,7 +187,7 @@ fn packets(counters: &[types::Metric]) -> Vec<Metric> {
         Metric {
             name: "towpath_bytes_total",
             kind: Kind::Counter,
-            help: "Bytes of these, Ethernet headers included.",
+            help: "Bytes by program and outcome, Ethernet headers included.",
             values: of_programs()
                 .map(|counter| (labels(counter), counter.bytes))
                 .collect(),
@@ -194,7 +195,7 @@ fn packets(counters: &[types::Metric]) -> Vec<Metric> {
         Metric {
             name: "towpath_flow_events_total",
             kind: Kind::Counter,
-            help: "What has happened to flows, by family: made, removed, refused, and ports tried.",
+            help: "Events of flows, by family: allocated, removed, failed, and ports tried.",
             values: events.collect(),
         },
     ]
@@ -206,14 +207,14 @@ fn flows(nat: &NatStatus) -> Vec<Metric> {
         by(
             "towpath_flow_entries",
             Kind::Gauge,
-            "Entries of the maps of flows.",
+            "Entries of the flow maps.",
             "map",
             maps().map(|map| (map.name.as_str(), map.used)),
         ),
         by(
             "towpath_flow_capacity_entries",
             Kind::Gauge,
-            "Entries that they have room for.",
+            "Size of the flow maps, in entries.",
             "map",
             maps().map(|map| (map.name.as_str(), map.room.into())),
         ),
@@ -231,7 +232,7 @@ fn flows(nat: &NatStatus) -> Vec<Metric> {
         one(
             "towpath_flow_sweep_failing",
             Kind::Gauge,
-            "Whether the last look at flows failed: 1 or 0.",
+            "1 if the last sweep of flows failed, else 0.",
             nat.error.is_some().into(),
         ),
     ]
@@ -256,19 +257,19 @@ fn work(figures: &MetricsSnapshot) -> Vec<Metric> {
         one(
             "towpath_reconcile_passes_total",
             Kind::Counter,
-            "How often the kernel was compared with what should be, and brought to it.",
+            "Reconcile passes: comparisons of the kernel with the wanted state, and their changes.",
             work.passes,
         ),
         one(
             "towpath_reconcile_steps_total",
             Kind::Counter,
-            "Changes of the kernel by these.",
+            "Changes of the kernel by reconcile passes.",
             work.steps,
         ),
         one(
             "towpath_reconcile_failures_total",
             Kind::Counter,
-            "Changes that failed, of maps too.",
+            "Failed changes of the kernel, of maps too.",
             work.failures,
         ),
         by(
@@ -288,7 +289,7 @@ fn work(figures: &MetricsSnapshot) -> Vec<Metric> {
         by(
             "towpath_kubernetes_responses_total",
             Kind::Counter,
-            "Its answers, by class of the status code.",
+            "Answers of the API server, by class of the status code.",
             "class",
             responses,
         ),

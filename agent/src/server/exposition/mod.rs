@@ -25,7 +25,7 @@ use crate::server::connections;
 use crate::server::connections::{Connections, Times};
 use crate::server::{Command, Handle};
 
-/// Connections at a time. Beyond, one that is idle or slow gives way to the next.
+/// Connections at a time. Beyond, an idle or slow one is evicted for the next.
 const CONNECTIONS: usize = 128;
 /// The limits of time of a connection.
 const TIMES: Times = Times {
@@ -127,8 +127,8 @@ async fn listen(listener: TcpListener, router: Router) {
 /// Answers whether the agent lives. What a restart would not mend fails no probe, and is named.
 async fn health(State(context): State<Context>) -> Response {
     match life(&context.agent, LIFE).await {
-        Some(remarks) => {
-            let lines = remarks.into_iter().map(|remark| format!("{remark}\n"));
+        Some(problems) => {
+            let lines = problems.into_iter().map(|problem| format!("{problem}\n"));
             let lines: String = lines.collect();
             format!("ok\n{lines}").into_response()
         }

@@ -73,11 +73,11 @@ impl Source for AgentFiles {
     }
 
     fn interval(&self, value: Option<&AgentCidrs>) -> Duration {
-        let asked = value.and_then(|value| value.resync).unwrap_or_default();
-        if asked.is_zero() {
+        let resync = value.and_then(|value| value.resync).unwrap_or_default();
+        if resync.is_zero() {
             follow::INTERVAL
         } else {
-            asked.clamp(RESYNC_MIN, follow::INTERVAL)
+            resync.clamp(RESYNC_MIN, follow::INTERVAL)
         }
     }
 }

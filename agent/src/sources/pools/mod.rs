@@ -156,24 +156,10 @@ impl<'a> Reader<'a> {
                 return self.keep(file, |name| named.is_none_or(|named| named == name));
             }
         };
-        let last = self.last.and_then(|last| last.by_name.get(name));
-        if let Some(first) = self.pools.by_name.get(name).filter(|first| !first.is_old) {
-            // A file that comes takes no pool away from the one that has had it.
-            let was_here = last.is_some_and(|last| last.file == file && first.file != file);
-            let here = format!("{}, document {number}", file.display());
-            let reason = |has: &str| {
-                format!(
-                    "metadata.name: {name:?} is refused; allowed: a name that no other document \
-                     has; {has} has it"
-                )
-            };
-            if !was_here {
-                let reason = reason(&first.place());
-                return self.refuse(place(), reason);
-            }
-            let at = format!("{}: document {}", first.file.display(), first.number);
-            self.refuse(at, reason(&here));
+        if !self.take_name(name, file, number) {
+            return;
         }
+        let last = self.last.and_then(|last| last.by_name.get(name));
         let mut read = object::read(name, object);
         self.pools.refused.append(&mut read.refused);
         if object["spec"].is_null() {
@@ -205,6 +191,32 @@ impl<'a> Reader<'a> {
             is_removed: false,
         };
         self.pools.by_name.insert(name.to_owned(), document);
+    }
+
+    /// Refuses a document whose name another one has. False if that is the new one.
+    fn take_name(&mut self, name: &str, file: &Path, number: usize) -> bool {
+        let Some(first) = self.pools.by_name.get(name).filter(|first| !first.is_old) else {
+            return true;
+        };
+        let reason = |has: &str| {
+            format!(
+                "metadata.name: {name:?} is refused; allowed: a name that no other document has; \
+                 {has} has it"
+            )
+        };
+        // A file that comes takes no pool away from the one that has had it.
+        let last = self.last.and_then(|last| last.by_name.get(name));
+        let was_here = last.is_some_and(|last| last.file == file && first.file != file);
+        let (refused, reason) = if was_here {
+            let here = format!("{}, document {number}", file.display());
+            let there = format!("{}: document {}", first.file.display(), first.number);
+            (there, reason(&here))
+        } else {
+            let here = format!("{}: document {number}", file.display());
+            (here, reason(&first.place()))
+        };
+        self.refuse(refused, reason);
+        was_here
     }
 
     /// Keeps the former pools of a file of which a document cannot be read, unless other files have

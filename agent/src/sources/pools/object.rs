@@ -6,7 +6,7 @@ use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{Binding, RESTRICT};
 use ipnet::IpNet;
-use kubernetes::{pool_selection, restriction};
+use kubernetes::pool::{pool_selection, restriction};
 use loader::intent::masquerade::SKIP;
 use serde_json::{Map, Value, json};
 

@@ -21,7 +21,7 @@ fn endpoint(container: &str) -> Endpoint {
         ]
         .into(),
         mtu: 9001,
-        about: About::default(),
+        about: EndpointMeta::default(),
     }
 }
 

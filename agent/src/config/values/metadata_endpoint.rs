@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Address of the service: `http://`, an address, and a port if it is not 80.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct MetadataEndpoint(SocketAddr);
 

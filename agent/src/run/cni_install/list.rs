@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::conflist::Wanted;
 use super::files::Folder;
 use super::merge::{Merged, merge, with_plugins, without_ours};
-use super::{CONFLIST, Install, Report, wait};
+use super::{Install, Report, wait};
+use crate::host::other_cni::CONFLIST;
 
 /// In the plugin's state folder, which a reboot empties: the list of this boot as it was wanted.
 pub(super) const MARKER: &str = "installed";
@@ -146,7 +147,7 @@ fn alone(wanted: &Wanted) -> Merged {
     }
 }
 
-/// The list to be, and whether the one that is there has to make way for it.
+/// The list to write; true if the present one has to be moved aside for it.
 fn of_the_list(there: &[u8], wanted: &Wanted, before: Option<&Value>) -> (Merged, bool) {
     match merge(there, wanted, before) {
         Ok(merged) => (merged, false),

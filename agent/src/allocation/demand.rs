@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use api::ids::PodRef;
 use ipam::{BlockView, Family, Life, Owner, Rebalanced, Settings, Source};
-use kubernetes::crd_mode::{Entry, FlatOutlook, FlatPool};
-use kubernetes::node_pools::Outlook;
-use kubernetes::unmet_demand::Wanting;
+use kubernetes::node::crd_mode::{Entry, FlatOutlook, FlatPool};
+use kubernetes::node::node_pools::NodeDemand;
+use kubernetes::node::unmet_demand::UnmetDemand;
 use loader::intent::Intent;
 
 use super::Addresses;
@@ -18,7 +18,7 @@ impl Addresses {
     ///
     /// Of plain pools the node keeps the blocks it needs. Of its ENIs it keeps all blocks, unless
     /// the setting `ipam.release` is on. Then only blocks whose claim is in the document are used.
-    pub(crate) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
+    pub(crate) fn demand(&mut self, intent: &Intent) -> Option<NodeDemand> {
         self.look_for_answers();
         if intent.node.flat.is_none() {
             self.balance();
@@ -41,7 +41,7 @@ impl Addresses {
         if let Some(pools) = pools {
             on_enis.extend(pools.bound().map(str::to_owned));
         }
-        Some(Outlook {
+        Some(NodeDemand {
             wanted,
             held: leases.chain(cooling).collect(),
             on_enis,
@@ -78,7 +78,7 @@ impl Addresses {
         self.manager.allocator().has_claims_to_write()
     }
 
-    /// True if the next outlook may differ from the last one; once for each change.
+    /// True if the next demand may differ from the last one; once for each change.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
@@ -158,7 +158,7 @@ impl Addresses {
             let of_pool = there.filter(|block| {
                 block.pool.as_ref() == Some(&pool) && Family::of_net(block.cidr) == family
             });
-            Wanting {
+            UnmetDemand {
                 given: of_pool.map(|block| block.counts.total).sum(),
                 pool,
                 family,

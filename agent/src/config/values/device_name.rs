@@ -1,10 +1,11 @@
 //! The setting for the names of pods' host-side devices.
 
 use api::ids::EndpointId;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::values::refused;
+use super::refused;
 
 const ID: &str = "id";
 /// With 11 more digits a name has the kernel's 15 characters.
@@ -15,7 +16,8 @@ const TAKEN: [&str; 14] = [
 ];
 
 /// Source of the names of pods' host-side devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
 pub enum PodDeviceName {
     /// The endpoint's id.
     #[default]

@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
-use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+use towpath_cni::request::config::{IPAM_PLUGIN, PLUGIN};
 
 use super::conflist::{Wanted, portmap};
 

@@ -15,14 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use towpath_cni::agent::Agent;
-use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+use towpath_cni::request::config::{IPAM_PLUGIN, PLUGIN};
 
+use crate::host::other_cni::CONFLIST;
 use conflist::Wanted;
 use files::Folder;
-pub use keep::keep;
+pub(crate) use keep::keep;
 
-/// Name of the configuration list. Runtimes take the first by name.
-pub const CONFLIST: &str = "10-towpath.conflist";
 /// Permissions of the binaries.
 const BINARY_MODE: u32 = 0o755;
 /// The time limit of the agent's answer on its readiness.
@@ -32,44 +31,44 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Where the plugin goes.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// Folder of the runtime's plugins.
-    pub bin_dir: PathBuf,
+    pub(crate) bin_dir: PathBuf,
     /// Folder of the runtime's network configurations.
-    pub conf_dir: PathBuf,
+    pub(crate) conf_dir: PathBuf,
 }
 
 /// The installation to make.
 #[derive(Clone, Debug)]
-pub struct Install {
+pub(crate) struct Install {
     /// Where to.
-    pub place: Place,
+    pub(crate) place: Place,
     /// The plugin's binary; without one, the one beside our own.
-    pub plugin: Option<PathBuf>,
+    pub(crate) plugin: Option<PathBuf>,
     /// The configuration list; without one, it is made.
-    pub conflist: Option<PathBuf>,
+    pub(crate) conflist: Option<PathBuf>,
     /// The wait for an agent that is not ready; none: no wait.
-    pub wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     /// The agent's socket.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// The plugin's state folder, in which the agent looks for deletes.
-    pub state_dir: PathBuf,
+    pub(crate) state_dir: PathBuf,
 }
 
 /// The result of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Report {
+pub(crate) struct Report {
     /// Files that were written or removed.
-    pub changed: Vec<PathBuf>,
+    pub(crate) changed: Vec<PathBuf>,
     /// Files that were as they should be.
-    pub unchanged: Vec<PathBuf>,
+    pub(crate) unchanged: Vec<PathBuf>,
     /// Leftovers of an interrupted run that were removed.
-    pub leftovers: Vec<PathBuf>,
+    pub(crate) leftovers: Vec<PathBuf>,
     /// Plugins that others added to the configuration list, whose entries stay.
-    pub others: Vec<String>,
+    pub(crate) others: Vec<String>,
     /// Notes.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. What
@@ -79,7 +78,7 @@ pub struct Report {
 /// # Errors
 /// When something is wrong with what is to be installed (nothing is changed then), a file cannot be
 /// written, or the agent is not ready (the binaries are there then, the list is as before).
-pub fn install(install: &Install) -> Result<Report> {
+pub(crate) fn install(install: &Install) -> Result<Report> {
     install_wanted(install).map(|(report, _)| report)
 }
 
@@ -134,7 +133,7 @@ fn install_wanted(install: &Install) -> Result<(Report, Wanted)> {
 ///
 /// # Errors
 /// When a file cannot be changed or removed.
-pub fn uninstall(place: &Place, state_dir: &Path) -> Result<Report> {
+pub(crate) fn uninstall(place: &Place, state_dir: &Path) -> Result<Report> {
     let mut report = remove_list(&place.conf_dir, state_dir)?;
     if place.bin_dir.exists() {
         let folder = Folder::open(&place.bin_dir, &mut report)?;
@@ -165,7 +164,7 @@ pub(crate) fn forget(conf_dir: &Path, state_dir: &Path) -> Result<Report> {
     if state_dir.exists() {
         Folder::open(state_dir, &mut report)?.remove(list::MARKER, &mut report)?;
     }
-    let note = towpath_cni::forget_readiness(state_dir).context("remove the note of STATUS")?;
+    let note = towpath_cni::forget_readiness(state_dir).context("remove the record of STATUS")?;
     report.changed.extend(note);
     Ok(report)
 }

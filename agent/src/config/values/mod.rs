@@ -1,12 +1,17 @@
 //! Values of the configuration, checked where they are read.
 
+pub(super) mod device_name;
+pub(super) mod metadata_endpoint;
+
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use datapath_common::abi::DEFAULT_CACHE;
 use datapath_common::mark::MarkLayout;
 use loader::constants::{MTU_MAX, MTU_MIN};
+use schemars::JsonSchema;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -14,8 +19,28 @@ pub(super) fn refused<E: Error>(value: impl fmt::Debug, allowed: impl fmt::Displ
     E::custom(format_args!("{value:?} is refused; allowed: {allowed}"))
 }
 
+/// Reads a whole number within bounds, which have a unit.
+pub(super) fn within<'de, D, T>(
+    deserializer: D,
+    bounds: RangeInclusive<T>,
+    unit: &str,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64> + PartialOrd + fmt::Display,
+{
+    let allowed = format!("{} to {}{unit}", bounds.start(), bounds.end());
+    match deserializer.deserialize_any(WordOrNumber)? {
+        Written::Word(word) => Err(refused(word, allowed)),
+        Written::Number(number) => T::try_from(number)
+            .ok()
+            .filter(|value| bounds.contains(value))
+            .ok_or_else(|| refused(number, allowed)),
+    }
+}
+
 /// A path that does not depend on the agent's working directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "PathBuf")]
 pub struct AbsolutePath(PathBuf);
 
@@ -50,7 +75,7 @@ impl TryFrom<PathBuf> for AbsolutePath {
 }
 
 /// The name of a network device, as the kernel allows it (`dev_valid_name` in `net/core/dev.c`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct DeviceName(String);
 
@@ -85,8 +110,8 @@ impl TryFrom<String> for DeviceName {
 }
 
 /// An MTU that a pod's interface can have, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Mtu(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Mtu(#[schemars(range(min = MTU_MIN, max = MTU_MAX))] u32);
 
 impl Mtu {
     /// The MTU, in bytes.
@@ -98,18 +123,13 @@ impl Mtu {
 
 impl<'de> Deserialize<'de> for Mtu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        u32::try_from(value)
-            .ok()
-            .filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu))
-            .map(Self)
-            .ok_or_else(|| refused(value, format_args!("{MTU_MIN} to {MTU_MAX}")))
+        within(deserializer, MTU_MIN..=MTU_MAX, "").map(Self)
     }
 }
 
 /// Entries of the flow cache for each CPU, of 128 bytes each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct CacheEntries(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CacheEntries(#[schemars(range(max = Self::MAX))] u32);
 
 impl CacheEntries {
     /// Most entries: 8 MiB for each CPU.
@@ -145,7 +165,8 @@ impl<'de> Deserialize<'de> for CacheEntries {
 }
 
 /// Our part of the packet mark, written as an integer or as a text in hexadecimal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String", extend("type" = ["string", "integer"]))]
 pub struct MarkMask(MarkLayout);
 
 impl MarkMask {
@@ -223,7 +244,8 @@ impl<'de> Deserialize<'de> for MarkMask {
 }
 
 /// The routing protocol that our routes and rules carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String", extend("type" = ["string", "integer"]))]
 pub struct RouteProtocol(u8);
 
 impl RouteProtocol {
@@ -271,8 +293,9 @@ impl<'de> Deserialize<'de> for RouteProtocol {
 }
 
 /// A unicast address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(with = "String")]
 pub struct UnicastAddr(pub(super) IpAddr);
 
 impl<'de> Deserialize<'de> for UnicastAddr {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use towpath_cni::config::{PLUGIN, SOCKET, STATE_DIR};
+use towpath_cni::request::config::{PLUGIN, SOCKET, STATE_DIR};
 use towpath_cni::spec::SpecVersion;
 
 /// The reference plugin that does `hostPort`.
@@ -80,7 +80,7 @@ pub(super) fn made(
     });
     let mut text = serde_json::to_vec_pretty(&list).context("write JSON")?;
     text.push(b'\n');
-    towpath_cni::conflist::check(&text).context("the configuration list that was made")?;
+    towpath_cni::conflist::check(&text).context("the generated configuration list")?;
     Ok(text)
 }
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use towpath_cni::agent::Agent;
-use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+use towpath_cni::request::config::{IPAM_PLUGIN, PLUGIN};
 
 use super::conflist::PORTMAP;
 use super::files::Folder;
 use super::list::{self, MARKER};
 use super::pace::Pace;
-use super::{CONFLIST, Install, REPLY_TIMEOUT, Report, install_wanted};
+use super::{Install, REPLY_TIMEOUT, Report, install_wanted};
+use crate::host::other_cni::CONFLIST;
 
 /// Installs the plugin as soon as the agent is ready, and again whenever a file has changed. A list
 /// of an earlier boot, by which the runtime would report the network ready before the agent is, is
@@ -23,7 +24,7 @@ use super::{CONFLIST, Install, REPLY_TIMEOUT, Report, install_wanted};
 ///
 /// # Errors
 /// When there is nothing to install, or that list cannot be removed.
-pub async fn keep(what: &Install) -> Result<Infallible> {
+pub(crate) async fn keep(what: &Install) -> Result<Infallible> {
     remove_old(what)?;
     let list = what.place.conf_dir.join(CONFLIST);
     let mut left = None;
@@ -93,7 +94,7 @@ impl Log {
         self.is_fought = slowed.is_some();
     }
 
-    /// Logs what was done, and once what stands in the way and who else is in the list.
+    /// Logs what was done, and once what prevents it and which other plugins are in the list.
     fn tell(&mut self, outcome: Result<Report>) {
         match outcome {
             Ok(report) => {
