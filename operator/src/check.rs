@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use cloud::call::query::{Items, What};
+use cloud::elastic::Elastic;
 use cloud::groups::Group;
 use cloud::inventory::Scope;
 use cloud::node::{Create, Step};
-use cloud::query::{Items, What};
-use cloud::subnet::Subnet;
-use cloud::{Class, Eni, Failure, InstanceId, tags};
+use cloud::object::subnet::Subnet;
+use cloud::object::tags;
+use cloud::{Class, Eni, Failure, InstanceId};
 use ec2::{Ec2, Right, Verdict};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -35,6 +37,8 @@ pub enum State {
     Allowed,
     /// EC2 cannot judge it without carrying it out, or there is nothing to try it on.
     Untried,
+    /// EC2 refuses it, and only nodes with a static IP need it.
+    Optional,
     /// EC2 refuses it.
     Refused,
 }
@@ -45,6 +49,7 @@ struct Samples {
     subnets: Vec<Subnet>,
     groups: Vec<Group>,
     enis: Vec<Eni>,
+    addresses: Vec<Elastic>,
 }
 
 /// Checks with EC2 that every call of the operator is permitted.
@@ -66,7 +71,7 @@ pub async fn check(ec2: &dyn Ec2, config: &Config, cluster: &ClusterName) -> Vec
 }
 
 /// Every change, and the reason where it was not tried.
-const CHANGES: [(&str, &str); 8] = [
+const CHANGES: [(&str, &str); 9] = [
     ("CreateNetworkInterface", NO_PLACE),
     ("AttachNetworkInterface", NO_ENI),
     ("ModifyNetworkInterfaceAttribute", NO_ENI),
@@ -75,19 +80,27 @@ const CHANGES: [(&str, &str); 8] = [
     ("AssignIpv6Addresses", NO_TRIAL),
     ("UnassignPrivateIpAddresses", NO_TRIAL),
     ("DetachNetworkInterface", NO_ENI),
+    (ASSOCIATE, NO_ADDRESS),
 ];
+/// The calls that only nodes with a static IP need.
+const STATIC_IP: [&str; 2] = [READ_ADDRESSES, ASSOCIATE];
+const READ_ADDRESSES: &str = "DescribeAddresses";
+const ASSOCIATE: &str = "AssociateAddress";
 const NO_PLACE: &str = "there is no subnet with a security group in its VPC to try it on";
 const NO_ENI: &str = "the cluster has no ENI yet to try it on";
+const NO_ADDRESS: &str = "there is no ENI and Elastic IP address to try it on";
 const NO_TRIAL: &str = "EC2 has no trial of this call";
 
 /// Reads what calls can be tried on. A read that is refused shows up among the judgements.
 async fn samples(ec2: &dyn Ec2) -> Samples {
     let mut samples = Samples::default();
-    for what in [What::Subnets, What::Groups, What::Enis(Scope::All)] {
+    let enis = What::Enis(Scope::All);
+    for what in [What::Subnets, What::Groups, enis, What::Addresses] {
         match read_all(ec2, what, BTreeSet::new()).await {
             Ok(Items::Subnets(subnets)) => samples.subnets = subnets,
             Ok(Items::Groups(groups)) => samples.groups = groups,
             Ok(Items::Enis(enis)) => samples.enis = enis,
+            Ok(Items::Addresses(addresses)) => samples.addresses = addresses,
             Ok(_) | Err(_) => {}
         }
     }
@@ -100,6 +113,13 @@ fn steps(samples: &Samples, config: &Config, cluster: &ClusterName) -> Vec<Step>
     let place = samples.subnets.iter().find_map(|it| Some((it, fits(it)?)));
     if let Some((subnet, group)) = place {
         steps.push(create(subnet, group, config, cluster));
+    }
+    if let (Some(eni), Some(elastic)) = (samples.enis.first(), samples.addresses.first()) {
+        steps.push(Step::Associate {
+            eni: eni.id.clone(),
+            allocation: elastic.id.clone(),
+            address: elastic.address,
+        });
     }
     let is_ours = |eni: &&Eni| tags::instance_of(&eni.tags, cluster.as_str()).is_some();
     let Some(eni) = samples.enis.iter().find(is_ours) else {
@@ -148,7 +168,7 @@ fn judgement(right: Right) -> Judgement {
     let (state, reason) = match right.verdict {
         Verdict::Allowed => (State::Allowed, None),
         Verdict::Untried => (State::Untried, Some(NO_TRIAL.to_owned())),
-        Verdict::Refused(failure) => (refused(&failure), Some(failure.to_string())),
+        Verdict::Refused(failure) => (refused(right.call, &failure), Some(failure.to_string())),
     };
     Judgement {
         call: right.call,
@@ -158,8 +178,9 @@ fn judgement(right: Right) -> Judgement {
 }
 
 /// A refusal for the state of the object that was tried says nothing about the right.
-fn refused(failure: &Failure) -> State {
+fn refused(call: &str, failure: &Failure) -> State {
     match failure.class {
+        Class::Denied if STATIC_IP.contains(&call) => State::Optional,
         Class::Denied
         | Class::Credentials
         | Class::Throttled

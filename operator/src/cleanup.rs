@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use cloud::call::query::{Items, What};
 use cloud::inventory::Scope;
 use cloud::node::{Outcome, Step};
-use cloud::query::{Items, What};
-use cloud::{Class, Eni, EniId, Failure, tags};
+use cloud::object::tags;
+use cloud::{Class, Eni, EniId, Failure};
 use ec2::Ec2;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, anyhow};
 use cloud::Limits;
-use cloud::query::{Items, What};
+use cloud::call::query::{Items, What};
 use cloud::want::{Capacity, max_allocatable};
 use ec2::Ec2;
 use serde::Serialize;

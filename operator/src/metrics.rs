@@ -57,12 +57,11 @@ impl Collector for Snapshot {
             let labels = [("subnet", it.id.clone()), ("zone", it.zone.clone())];
             Some((labels, number(it.lasts_seconds?)))
         });
-        let help =
-            "Seconds until the subnet has no free address, if it goes on as in the last hour";
+        let help = "Seconds until the subnet has no free address, at the rate of the last hour";
         writer.gauges("subnet_lasts_seconds", help, lasts)?;
         self.encode_pools(&mut writer)?;
         let leaks = u32::try_from(self.leaks).unwrap_or(u32::MAX);
-        let help = "ENIs of the cluster that nothing holds and that cannot be deleted";
+        let help = "Detached ENIs of the cluster that cannot be deleted";
         writer.gauge("leaked_enis", help, f64::from(leaks))
     }
 }
@@ -87,7 +86,7 @@ impl Snapshot {
         let nodes = nodes.map(|(state, number)| ([("state", state.to_owned())], number));
         writer.gauges(
             "nodes",
-            "Nodes; stuck ones do not get what they want",
+            "Nodes; stuck ones do not get the addresses that they request",
             nodes,
         )?;
         writer.gauge(
@@ -97,7 +96,7 @@ impl Snapshot {
         )?;
         writer.gauge(
             "missing_addresses",
-            "IPv4 addresses that nodes lack",
+            "IPv4 addresses that nodes request and do not have",
             sum(|it| it.missing),
         )?;
         writer.gauge(
@@ -118,7 +117,7 @@ impl Snapshot {
             addresses,
         )?;
         let wanted = all().map(|it| (of(it), number(it.wanted)));
-        let help = "IPv4 addresses of a pool that nodes ask for, their spare ones included";
+        let help = "IPv4 addresses of a pool that nodes request, their spare ones included";
         writer.gauges("pool_wanted_addresses", help, wanted)?;
         let enis = all().map(|it| (of(it), f64::from(it.enis)));
         writer.gauges("pool_enis", "ENIs that serve a pool", enis)?;
@@ -127,10 +126,14 @@ impl Snapshot {
         writer.gauges("pool_faults", help, faults)?;
         self.encode_plain_pools(writer)?;
         let leaving = number(self.release.leaving);
-        writer.gauge("leaving_blocks", "Blocks on their way back to EC2", leaving)?;
+        writer.gauge(
+            "leaving_blocks",
+            "Blocks that are being released to EC2",
+            leaving,
+        )?;
         let unanswered = number(self.release.never_claimed);
         let help =
-            "Blocks that no agent has claimed since this operator leads; they are not taken back";
+            "Blocks that no agent has claimed since this operator leads; they are not released";
         writer.gauge("never_claimed_blocks", help, unanswered)
     }
 
@@ -160,7 +163,7 @@ impl Snapshot {
         let of_pool = |count: fn(&PlainView) -> usize| {
             plain().map(move |(name, pool)| ([("pool", name.clone())], number(count(pool))))
         };
-        let help = "Blocks that nodes have of plain pools, and that none of their CIDRs has";
+        let help = "Blocks of nodes that are in no CIDR of their plain pools";
         writer.gauges("pool_orphans", help, of_pool(|it| it.orphans.len()))?;
         let help = "Nodes that lack blocks of a plain pool";
         let short = of_pool(|it| usize::try_from(it.short_nodes).unwrap_or(usize::MAX));
@@ -186,7 +189,11 @@ impl Snapshot {
         let rate = budgets
             .clone()
             .map(|it| (action(it), it.per_second * it.factor));
-        writer.gauges("ec2_rate", "Calls a second that the budget has now", rate)?;
+        writer.gauges(
+            "ec2_rate",
+            "Calls a second that the budget allows now",
+            rate,
+        )?;
         let throttled = budgets.clone().map(|it| (action(it), it.throttled));
         writer.counters("ec2_throttled", "Throttled answers", throttled)?;
         let waiting = budgets.map(|it| {

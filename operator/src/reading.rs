@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cloud::query::{Items, Query, What};
+use cloud::call::query::{Items, Query, What};
 use cloud::{Class, Failure, VpcId};
 use ec2::Ec2;
 use tokio::time::sleep;

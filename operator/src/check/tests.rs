@@ -1,7 +1,8 @@
 use std::future::ready;
+use std::net::Ipv4Addr;
 
+use cloud::call::query::{Page, Query};
 use cloud::node::Outcome;
-use cloud::query::{Page, Query};
 use cloud::{Action, Tags};
 use ec2::{Call, Meter};
 
@@ -46,6 +47,12 @@ impl Ec2 for Played {
             What::Groups => Items::Groups(vec![Group {
                 id: "sg-1".into(),
                 vpc: "vpc-1".into(),
+                tags: Tags::new(),
+            }]),
+            What::Addresses => Items::Addresses(vec![Elastic {
+                id: "eipalloc-1".into(),
+                address: Ipv4Addr::new(198, 51, 100, 1),
+                association: None,
                 tags: Tags::new(),
             }]),
             _ => Items::Enis(self.enis.clone()),
@@ -112,20 +119,22 @@ async fn every_call_is_judged_once_and_a_denied_one_is_refused() {
         "AttachNetworkInterface",
         "ModifyNetworkInterfaceAttribute",
         "DeleteNetworkInterface",
+        "DescribeAddresses",
+        "AssociateAddress",
     ];
     for denied in calls {
         let ec2 = Played::refusing(denied, "UnauthorizedOperation", vec![eni()]);
         let judged = judged(&ec2).await;
         for call in calls {
-            let expected = if call == denied {
-                State::Refused
-            } else {
-                State::Allowed
+            let expected = match call {
+                _ if call != denied => State::Allowed,
+                "DescribeAddresses" | "AssociateAddress" => State::Optional,
+                _ => State::Refused,
             };
             assert_eq!(state(&judged, call), expected);
         }
         assert_eq!(state(&judged, "AssignPrivateIpAddresses"), State::Untried);
-        assert_eq!(judged.len(), 15, "{judged:?}");
+        assert_eq!(judged.len(), 17, "{judged:?}");
     }
 }
 
@@ -134,6 +143,7 @@ async fn a_cluster_without_enis_leaves_their_changes_untried() {
     let judged = judged(&Played::refusing("", "", Vec::new())).await;
     assert_eq!(state(&judged, "CreateNetworkInterface"), State::Allowed);
     assert_eq!(state(&judged, "DeleteNetworkInterface"), State::Untried);
+    assert_eq!(state(&judged, "AssociateAddress"), State::Untried);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Mutex;
 
-use cloud::query::{Page, Query};
+use cloud::call::query::{Page, Query};
 use cloud::{Action, AttachState, Attachment};
 use ec2::{Call, Meter, Verdict};
 

@@ -16,7 +16,7 @@ use terminal::Output;
     max_term_width = 100,
     after_help = "\
 Examples:
-  towpath-operator check                  Ask EC2 for every right that the operator needs
+  towpath-operator check                  Check every right that the operator needs at EC2
   towpath-operator run --dry-run          Plan every step and carry out none
   kubectl -n kube-system exec deploy/towpath-operator -- towpath-operator nodes
                                           List the nodes with their addresses and obstacles
@@ -50,8 +50,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Run the operator until SIGTERM or SIGINT.
     ///
-    /// Of several operators one works: the holder of the Lease. At the end, calls under way are
-    /// awaited, and the Lease is released.
+    /// Of several operators, only the holder of the Lease works. On a signal it completes its open
+    /// calls and releases the Lease.
     Run {
         /// Plan every step and carry out none, as the setting dry-run. `nodes` and `why` show the steps.
         #[arg(long)]
@@ -66,7 +66,7 @@ pub(super) enum Command {
         output: Output,
     },
 
-    /// Show one node: its ENIs, the plan, and every reason that it does not get on.
+    /// Show one node: its ENIs, the plan, and every reason that holds it up.
     #[command(after_help = "\
 Example:
   towpath-operator why ip-10-0-1-20.eu-central-1.compute.internal")]
@@ -79,7 +79,7 @@ Example:
         output: Output,
     },
 
-    /// List the subnets with their room, and with the blocks that EC2 refused.
+    /// List the subnets with their free addresses, and the blocks that EC2 refused.
     Subnets {
         #[command(flatten)]
         at: At,
@@ -106,7 +106,7 @@ Example:
         output: Output,
     },
 
-    /// List ENIs of the cluster that nothing holds and that cannot be deleted.
+    /// List detached ENIs of the cluster that cannot be deleted.
     Leaks {
         #[command(flatten)]
         at: At,
@@ -114,7 +114,7 @@ Example:
         output: Output,
     },
 
-    /// Show for how many pods instance types can have addresses, as a value of the kubelet's maxPods.
+    /// Show the number of pods that an instance type has addresses for, for the kubelet's maxPods.
     ///
     /// With eni.prefixes of the configuration, each block is a prefix. The number is that of addresses:
     /// pods of the host's network need none, and Kubernetes advises 110 pods for small instances.
@@ -132,7 +132,7 @@ Example:
         output: Output,
     },
 
-    /// Ask EC2 for every right that the operator needs, without changing anything.
+    /// Check every right that the operator needs at EC2, without changing anything.
     ///
     /// EC2 judges changes by a dry run, on a subnet and on an ENI of the cluster that exist. It has no
     /// dry run of the calls that assign addresses, so these are shown as untried.
@@ -143,9 +143,8 @@ Example:
 
     /// Delete the ENIs that a cluster left, without an API server.
     ///
-    /// Only ENIs with the tag ipam.towpath.dev/cluster=NAME that nothing holds are deleted. Run it
-    /// after the cluster and its instances are gone: a working operator has loose ENIs too, for a
-    /// moment.
+    /// Only detached ENIs with the tag ipam.towpath.dev/cluster=NAME are deleted. Run it after the
+    /// cluster and its instances are gone: a running operator has detached ENIs too, for a moment.
     Cleanup {
         /// Name of the cluster, as in its setting cluster-name.
         #[arg(long, value_name = "NAME")]

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 use cloud::want::Capacity;
-use fleet::{Allowance, LeakView, NodeView, PoolView, SubnetView, WhyView};
+use fleet::WhyView;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use terminal::Output;
+use terminal::{Output, Paint};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -30,36 +31,16 @@ pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
     let file = cli.config.as_deref();
     match cli.command {
         Command::Run { dry_run } => block_on(work(file, dry_run, connect)),
-        Command::Nodes { at, output } => block_on(async {
-            let nodes: Vec<NodeView> = ask(file, at, "/v1/nodes").await?;
-            terminal::value(output, nodes.as_slice(), render::nodes)?;
-            Ok(ExitCode::SUCCESS)
-        }),
+        Command::Nodes { at, output } => list(file, (at, "/v1/nodes"), output, render::nodes),
         Command::Why { node, at, output } => block_on(async {
             let node: WhyView = ask(file, at, &format!("/v1/nodes/{node}")).await?;
             terminal::value(output, &node, render::why)?;
             Ok(ExitCode::SUCCESS)
         }),
-        Command::Subnets { at, output } => block_on(async {
-            let subnets: Vec<SubnetView> = ask(file, at, "/v1/subnets").await?;
-            terminal::value(output, subnets.as_slice(), render::subnets)?;
-            Ok(ExitCode::SUCCESS)
-        }),
-        Command::Pools { at, output } => block_on(async {
-            let pools: Vec<PoolView> = ask(file, at, "/v1/pools").await?;
-            terminal::value(output, pools.as_slice(), render::pools)?;
-            Ok(ExitCode::SUCCESS)
-        }),
-        Command::Budget { at, output } => block_on(async {
-            let budgets: Vec<Allowance> = ask(file, at, "/v1/budget").await?;
-            terminal::value(output, budgets.as_slice(), render::budgets)?;
-            Ok(ExitCode::SUCCESS)
-        }),
-        Command::Leaks { at, output } => block_on(async {
-            let leaks: Vec<LeakView> = ask(file, at, "/v1/leaks").await?;
-            terminal::value(output, leaks.as_slice(), render::leaks)?;
-            Ok(ExitCode::SUCCESS)
-        }),
+        Command::Subnets { at, output } => list(file, (at, "/v1/subnets"), output, render::subnets),
+        Command::Pools { at, output } => list(file, (at, "/v1/pools"), output, render::pools),
+        Command::Budget { at, output } => list(file, (at, "/v1/budget"), output, render::budgets),
+        Command::Leaks { at, output } => list(file, (at, "/v1/leaks"), output, render::leaks),
         Command::MaxPods {
             instance_type,
             first_interface_index,
@@ -91,6 +72,18 @@ pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Shows a list that the operator at an address has under a path.
+fn list<T: DeserializeOwned + Serialize>(
+    file: Option<&Path>,
+    (at, path): (At, &str),
+    output: Output,
+    table: fn(&[T], Paint) -> String,
+) -> Result<ExitCode> {
+    let all: Vec<T> = block_on(ask(file, at, path))?;
+    terminal::value(output, all.as_slice(), table)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {

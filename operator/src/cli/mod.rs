@@ -17,7 +17,7 @@ use terminal::one_line;
 
 use crate::config::Ec2Section;
 
-/// The way to EC2: the settings become a client.
+/// Connects to EC2: makes a client of the settings.
 pub type Connect = fn(Ec2Section) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Ec2>>>>>;
 
 /// Exit code where no operator answers.

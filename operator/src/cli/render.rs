@@ -17,6 +17,7 @@ pub(super) fn judgements(all: &[Judgement], paint: Paint) -> String {
         let (tone, state) = match judgement.state {
             State::Allowed => (Tone::Plain, "allowed"),
             State::Untried => (Tone::Warning, "untried"),
+            State::Optional => (Tone::Warning, "refused, needed for static IPs alone"),
             State::Refused => (Tone::Bad, "refused"),
         };
         let reason = judgement.reason.clone().unwrap_or_default();
@@ -129,7 +130,7 @@ pub(super) fn why(view: &WhyView, paint: Paint) -> String {
     let mut text = nodes(std::slice::from_ref(&view.node), paint);
     let mut lines = Vec::new();
     if view.is_busy {
-        lines.push("a change is under way at EC2".to_owned());
+        lines.push("a change is in progress at EC2".to_owned());
     }
     lines.extend(
         view.need

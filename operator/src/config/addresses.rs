@@ -4,7 +4,7 @@ use kubernetes::operation::allocated::Compat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::values::Count;
+use super::values::{Count, Span};
 
 /// Addresses of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -12,14 +12,16 @@ use super::values::Count;
 pub struct AddressesSection {
     /// Spare addresses of a node whose CiliumNode has no pre-allocate, 1 to 4096.
     pub pre_allocate: Count<1, 4096>,
-    /// Give more at once to nodes where pods wait for an address: true or false.
+    /// Assign more at once to nodes where pods wait for an address: true or false.
     pub surge: bool,
     /// When spec.ipam.pools.allocated is written: until-agent (until the agent requests addresses
     /// there, as from Cilium 1.20 on), always, or never.
     pub allocated: Allocated,
-    /// Take back blocks that nodes do not claim, and delete ENIs that have none left: off or on. With
-    /// allocated: always, nothing is taken back.
+    /// Release blocks that nodes do not claim, and delete ENIs that have none left: off or on. With
+    /// allocated: always, nothing is released.
     pub release: Release,
+    /// Time after which a block that its node does not claim is taken back, 1s to 1h.
+    pub release_delay: Span<1, 3600>,
 }
 
 impl Default for AddressesSection {
@@ -29,6 +31,7 @@ impl Default for AddressesSection {
             surge: true,
             allocated: Allocated::default(),
             release: Release::default(),
+            release_delay: Span::of(180),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::values::Span;
 pub struct KubernetesSection {
     /// Kubeconfig file; null: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Lease of the operator that works.
+    /// Lease of the leader election.
     #[serde(deserialize_with = "nullable")]
     pub lease: LeaseSection,
 }

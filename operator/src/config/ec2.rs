@@ -21,7 +21,8 @@ pub struct Ec2Section {
     pub call_timeout: Span<1, 5>,
     /// Objects in a page, 5 to 1000.
     pub page_size: Count<5, 1000>,
-    /// Share of EC2's budgets that is used, 0.01 to 1. Other users of the account have the rest.
+    /// Share of EC2's budgets that the operator uses, 0.01 to 1. Other users of the account
+    /// have the rest.
     pub share: Share,
     /// Budgets by action, where the account has others than EC2's default ones:
     /// create: {burst: 100, per-second: 5}.
@@ -38,7 +39,7 @@ impl Default for Ec2Section {
             endpoint: None,
             call_timeout: Span::of(5),
             page_size: Count::of(500),
-            share: Share::of(cloud::budget::SHARE),
+            share: Share::of(cloud::call::budget::SHARE),
             rates: BTreeMap::new(),
             reads: ReadsSection::default(),
         }
@@ -94,6 +95,8 @@ pub enum Ec2Action {
     Detach,
     /// `DeleteNetworkInterface`.
     Delete,
+    /// `AssociateAddress`.
+    Associate,
 }
 
 /// A budget.
@@ -120,6 +123,7 @@ impl From<Ec2Action> for Action {
             Ec2Action::Unassign => Self::Unassign,
             Ec2Action::Detach => Self::Detach,
             Ec2Action::Delete => Self::Delete,
+            Ec2Action::Associate => Self::Associate,
         }
     }
 }

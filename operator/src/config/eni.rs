@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct EniSection {
     /// Tags of every ENI that is created, beside the operator's own.
     pub tags: BTreeMap<String, String>,
-    /// Give prefixes (/28) in place of single addresses where the instance can have them: true or
+    /// Assign prefixes (/28) in place of single addresses where the instance can have them: true or
     /// false.
     pub prefixes: bool,
     /// Security groups where a node's security-group-tags match none: none (no ENI is created), or

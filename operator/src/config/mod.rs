@@ -21,10 +21,11 @@ pub use self::addresses::{AddressesSection, Allocated, Release};
 pub use self::cluster::{KubernetesSection, LeaseSection, TaintSection};
 pub use self::ec2::{Ec2Action, Ec2Section, RateSetting, ReadsSection};
 pub use self::eni::{EniSection, GroupsFallback};
-pub use self::explain::{Row, Source, example, schema};
+pub use self::explain::{example, schema};
 pub use self::pools::{NewPool, NewSpace, PoolsSection};
 pub use self::serving::{HttpSection, LogLevel, MetricsSection};
 pub use self::values::{Calls, ClusterName, Count, NotAClusterName, Share, Span};
+pub use document::settings::{Row, Source};
 
 /// Settings of the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -35,7 +36,7 @@ pub struct Config {
     pub cluster_name: Option<ClusterName>,
     /// Show every step and carry out none: true or false.
     pub dry_run: bool,
-    /// Another operator that gives addresses in this cluster (Cilium's in mode eni or multi-pool, Amazon
+    /// Another operator that assigns addresses in this cluster (Cilium's in mode eni or multi-pool, Amazon
     /// VPC CNI): refuse (change nothing while it is there), or ignore.
     pub other_operator: OtherOperator,
     /// Lowest level of log lines: error, warn, info, debug or trace.
@@ -99,7 +100,7 @@ pub enum ConfigError {
     },
     /// The cluster has no name.
     #[error(
-        "cluster-name: missing; expected the cluster's name, by which its ENIs are told apart from \
+        "cluster-name: missing; expected the cluster's name, which distinguishes its ENIs from \
          those of other clusters; set it in the configuration file"
     )]
     NoCluster,

@@ -13,7 +13,7 @@ pub struct PoolsSection {
     /// Give nodes blocks of each CiliumPodIPPool with CIDRs: true or false.
     pub plain: bool,
     /// Pools to create where there are none of these names, each as the spec of a CiliumPodIPPool:
-    /// default: {ipv4: {cidrs: [172.16.0.0/16], maskSize: 24}}. A pool that is there is left alone.
+    /// default: {ipv4: {cidrs: [172.16.0.0/16], maskSize: 24}}. An existing pool stays unchanged.
     pub create: BTreeMap<String, NewPool>,
     /// Give each Node the addresses that it has or can have as extended resources,
     /// towpath.dev/ipv4-POOL and towpath.dev/ipv6-POOL: true or false. It needs the right to patch

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpSection {
-    /// Listen address of /healthz, /readyz and of the command line's requests. It changes nothing
-    /// for whoever asks.
+    /// Listen address of /healthz, /readyz and of the command line's requests, which are
+    /// read-only.
     pub address: SocketAddr,
 }
 

@@ -16,7 +16,7 @@ use super::health::Health;
 const BATCH: usize = 256;
 /// The loop comes round at least this often, so that a stalled one is found.
 const ROUND: Duration = Duration::from_secs(5);
-/// Works under way have so long to end at shutdown: a call or a write, and its answer.
+/// Works in flight have so long to end at shutdown: a call or a write, and its answer.
 const ENDS: Duration = Duration::from_secs(10);
 
 /// A read-only function of the fleet.
@@ -30,7 +30,7 @@ pub(crate) enum Message {
     Look(Look),
 }
 
-/// The way to the task.
+/// The sender of messages to the task.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox(mpsc::Sender<Message>);
 
@@ -70,7 +70,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Works until `stop`. Then nothing new begins, and works under way end.
+    /// Works until `stop`. Then nothing new begins, and works in flight end.
     pub(super) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<()> {
         let mut stop = std::pin::pin!(stop);
         let mut works = JoinSet::new();

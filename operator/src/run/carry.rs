@@ -14,7 +14,7 @@ use fleet::{About, Event, Input, Part, Task, Work, Written};
 use ipam::Time;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kubernetes::events::Subject;
+use kubernetes::report::events::Subject;
 use serde_json::Value;
 
 use super::WRITE;
@@ -29,7 +29,7 @@ const PAGE: u32 = 500;
 /// The time limit of a page.
 const LIST: Duration = Duration::from_secs(5);
 
-/// The way to EC2 and to the API server.
+/// The clients of EC2 and of the API server.
 #[derive(Clone)]
 pub(super) struct Carrier {
     pub(super) ec2: Arc<dyn Ec2>,

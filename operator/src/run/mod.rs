@@ -40,7 +40,7 @@ const WRITE: Duration = Duration::from_secs(5);
 /// The lifetime of a watch.
 const WATCH: Duration = Duration::from_mins(4);
 
-/// Runs the operator until `stop`. Works under way end then, and the Lease goes to the next one.
+/// Runs the operator until `stop`. Works in flight end then, and the Lease goes to the next one.
 ///
 /// # Errors
 /// When the configuration lacks the cluster's name, the API server's credentials cannot be used, an
@@ -131,7 +131,7 @@ impl Candidacy {
         }
     }
 
-    /// Releases the Lease. No change may be under way any more.
+    /// Releases the Lease. No change may be in flight any more.
     async fn end(self) -> Result<()> {
         drop(self.release);
         let ended = self.task.await.context("release the Lease")?;

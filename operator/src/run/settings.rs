@@ -1,6 +1,6 @@
 //! Settings of the fleet, from the configuration.
 
-use cloud::budget::Rate;
+use cloud::call::budget::Rate;
 use fleet::{PoolSettings, ReleaseMode, Settings};
 
 use crate::config::{Config, GroupsFallback, Release};
@@ -23,6 +23,7 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
             Release::On => ReleaseMode::On,
             Release::Off => ReleaseMode::Off,
         },
+        release_delay: config.addresses.release_delay.get(),
         compat: config.addresses.allocated.into(),
         pre_allocate: Some(config.addresses.pre_allocate.get()),
         pools: PoolSettings {
