@@ -6,10 +6,11 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::artifacts::{self, Executable, Metadata};
+use crate::build::artifacts::{self, Executable, Metadata};
+use crate::build::image;
 use crate::console::note;
+use crate::setup;
 use crate::setup::{Component, Need};
-use crate::{image, setup};
 
 /// The binary that carries the verbs out.
 const PROGRAM: &str = "towpath-cluster";

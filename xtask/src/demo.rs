@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::artifacts::{self, Metadata};
+use crate::build::artifacts::{self, Metadata};
 use crate::console::note;
 use crate::{cluster, setup};
 

@@ -1,17 +1,13 @@
 //! Every developer command of Towpath. `cargo xtask help` lists them.
 
-mod artifacts;
 mod bench;
-mod cache;
+mod build;
 mod cluster;
 mod console;
 mod demo;
 mod ebpf;
-mod follow;
-mod image;
 mod lint;
-mod mirror;
-mod plugin;
+mod mutations;
 mod process;
 mod setup;
 mod test;
@@ -39,7 +35,7 @@ enum Command {
     /// Build the CNI plugin as it is installed: static, and no larger than it may be.
     BuildCni,
     /// Build the agent's container image, the same each time.
-    Image(image::Options),
+    Image(build::image::Options),
     /// Boot the kernels of the matrix and compare what their verifiers make of the programs with
     /// docs/verifier-cost.md (needs root).
     VerifierCost(vm::CostOptions),
@@ -54,6 +50,9 @@ enum Command {
     Bench(bench::Options),
     /// Run the test suites: unit, bpf, netns, masq, services, api, cluster, cri, vm (all but unit need root).
     Test(test::Options),
+    /// Take guards of the operator away, one at a time, in a copy of the sources, and see that a test
+    /// fails for each.
+    Mutations(mutations::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
     Lint,
 }
@@ -76,14 +75,15 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
-        Command::BuildCni => plugin::run().map(|()| ExitCode::SUCCESS),
-        Command::Image(options) => image::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::BuildCni => build::plugin::run().map(|()| ExitCode::SUCCESS),
+        Command::Image(options) => build::image::run(&options).map(|()| ExitCode::SUCCESS),
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
         Command::Cluster(options) => cluster::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Mutations(options) => mutations::run(&options),
         Command::Lint => lint::run(),
     }
 }

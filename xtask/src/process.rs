@@ -1,5 +1,7 @@
 //! Running other programs.
 
+pub(super) mod follow;
+
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
@@ -17,6 +19,15 @@ pub(crate) fn cargo(subcommand: &str) -> Command {
     command
         .arg(subcommand)
         .current_dir(datapath_build::workspace_root());
+    // `cargo run` describes this package to us. Build scripts that look at that would run again,
+    // and all that depends on them be built again, whenever cargo is called by hand in between.
+    let described = env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    });
+    for name in described {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -1,18 +1,20 @@
 //! `bench`: builds the agent and the benchmark in release mode, and runs it.
 
 mod compare;
+mod operator;
 mod results;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::artifacts::{self, Metadata};
+use crate::build::artifacts::{self, Metadata};
+use crate::build::{image, plugin};
 use crate::console::note;
 use crate::setup::Need;
-use crate::{image, plugin, process, setup};
+use crate::{process, setup};
 
 /// The benchmark's binary.
 const BENCH: &str = "towpath-bench";
@@ -36,6 +38,8 @@ enum Group {
     Agent,
     /// Pods that a container runtime runs and stops.
     Cri,
+    /// Clusters that the operator brings up, in a simulation.
+    Operator,
 }
 
 impl Group {
@@ -46,6 +50,7 @@ impl Group {
             Self::Growth => "growth",
             Self::Agent => "agent",
             Self::Cri => "cri",
+            Self::Operator => "operator",
         }
     }
 }
@@ -91,6 +96,18 @@ impl Options {
         self.groups.is_empty() || self.groups.iter().any(|group| by_itself.contains(group))
     }
 
+    /// True if the operator is simulated.
+    fn has_operator(&self) -> bool {
+        let is_usual = self.groups.is_empty() && self.compare.is_none();
+        is_usual || self.groups.contains(&Group::Operator)
+    }
+
+    /// The groups that the benchmark's binary measures, as its arguments.
+    fn measured(&self) -> Vec<&'static str> {
+        let groups = self.groups.iter().filter(|it| **it != Group::Operator);
+        groups.map(|group| group.name()).collect()
+    }
+
     /// True if pods are measured, which needs container runtimes.
     fn runs_pods(&self) -> bool {
         let is_usual = self.groups.is_empty() && self.compare.is_none();
@@ -100,6 +117,16 @@ impl Options {
 
 /// Runs `bench`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.compare.is_some() && options.groups.contains(&Group::Operator) {
+        bail!("the group operator is simulated in virtual time: leave it out with --compare");
+    }
+    if options.has_operator() {
+        note("bench: simulating clusters for the operator");
+        operator::run(options.quick)?;
+        if !options.groups.is_empty() && options.measured().is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     setup::require_root("the benchmark")?;
     let mut needs = vec![Need::Build, Need::Tests];
     if options.runs_pods() {
@@ -122,7 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             command.env(PLUGIN_BINARY, plugin::build(&metadata)?);
         }
     }
-    command.args(options.groups.iter().map(|group| group.name()));
+    command.args(options.measured());
     if options.quick {
         command.arg("--quick");
     }
@@ -154,7 +181,8 @@ fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
     cargo
         .current_dir(root)
         .args(["--release", "--package", "towpath"])
-        .args(["--package", "bpf-tests", "--bins"]);
+        // Commits that `--compare` names may have the benchmark in another package.
+        .args(["--package", metadata.package_of(BENCH)?, "--bins"]);
     // Older commits that `--compare` may name have no plugin.
     if metadata
         .packages

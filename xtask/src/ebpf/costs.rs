@@ -38,7 +38,7 @@ Written by `cargo xtask verifier-cost --update`, which boots the kernels of the 
 | peak states | the most of them at one time: what loading takes of memory |
 
 The programs have the settings with which there is the most of them (`settings` in
-`bpf-tests/src/verifier.rs`). How long loading takes on the machine's kernel, `cargo xtask build-ebpf`
+`testkit/src/verifier.rs`). How long loading takes on the machine's kernel, `cargo xtask build-ebpf`
 shows.
 
 ";

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-use crate::artifacts::{self, Executable};
+use crate::build::artifacts::{self, Executable};
 use crate::process;
 
 /// A kernel's figures for the programs.

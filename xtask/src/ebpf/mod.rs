@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::artifacts::{self, Executable, Metadata};
+use crate::build::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::test::Results;
 use crate::{process, setup};

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::figures::{Row, Sheet, Tolerance};
-use crate::artifacts::{self, Executable, Metadata};
+use crate::build::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::process;
 use crate::setup::{self, Need};
@@ -45,12 +45,12 @@ test run, too, which has to make the same of it. Times differ from run to run, t
 | helper calls | of the kernel's functions, look-ups among them |
 | look-ups | in maps |
 
-* A branch on a setting is not counted: the verifier knows the way and removes the other one. What else it
-  removes differs from kernel to kernel and is counted.
+* A branch on a setting is not counted: the verifier knows its direction and removes the other one.
+  The verifier's other removals differ from kernel to kernel and are counted.
 * What the kernel puts in the place of an instruction, such as its own look-up in an array, is not counted:
   it differs from kernel to kernel as well.
 * No map is full, no lock is waited for, and every header lies where the program sees it at once.
-* *Cached*: the flow cache knows what to do. *Not cached*: it does not, and is told for the next packet.
+* *Cached*: the flow cache has an entry. *Not cached*: it has none and gets one for the next packet.
 * A flow's packets follow one another within a second, but for *after a second*: then the flow is locked.
 * *Port changed*: the host has the port that the flow would keep.
 

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::artifacts::Metadata;
+use crate::build::artifacts::Metadata;
 
 /// Package, and the packages of ours that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -86,11 +86,34 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "testkit",
+        &[
+            "datapath-common",
+            "ec2-fake",
+            "towpath-api",
+            "towpath-ipam",
+            "towpath-loader",
+            "towpath-node-document",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "datapath-common",
+            "testkit",
+            "towpath-flows",
+            "towpath-ipam",
+            "towpath-loader",
+            "towpath-node-document",
+        ],
+    ),
+    (
         "bpf-tests",
         &[
             "datapath-build",
             "datapath-common",
             "ec2-fake",
+            "testkit",
             "towpath-api",
             "towpath-cni",
             "towpath-flows",
@@ -102,8 +125,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "agent-tests",
         &[
-            "bpf-tests",
             "datapath-common",
+            "testkit",
             "towpath",
             "towpath-cni",
             "towpath-ipam",
@@ -120,28 +143,33 @@ const OUTSIDE: &[(&[&str], &[&str])] = &[
     (
         &["aya", "netlink-packet-", "rtnetlink"],
         // The ABI's types are plain data for aya, with a feature.
-        &["towpath-loader", "bpf-tests", "datapath-common"],
+        &[
+            "bench",
+            "bpf-tests",
+            "datapath-common",
+            "testkit",
+            "towpath-loader",
+        ],
     ),
     (
         &["k8s-openapi", "kube"],
         &[
+            "testkit",
             "towpath",
             "towpath-apiserver",
             "towpath-operator",
-            "bpf-tests",
         ],
     ),
     (
         &["tokio"],
         &[
             "agent-tests",
-            "bpf-tests",
             "ec2-fake",
+            "testkit",
             "towpath",
             "towpath-api",
             "towpath-apiserver",
             "towpath-ec2",
-            "towpath-flows",
             "towpath-ingress",
             "towpath-loader",
             "towpath-operator",
@@ -186,7 +214,7 @@ pub(super) fn check(metadata: &Metadata) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{check, may_use};
-    use crate::artifacts::Metadata;
+    use crate::build::artifacts::Metadata;
 
     fn metadata(package: &str, dependency: &str) -> Metadata {
         serde_json::from_str(&format!(

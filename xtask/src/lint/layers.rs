@@ -1,5 +1,5 @@
-//! Layers inside of a crate: a module imports modules of its own layer or of lower ones, and no two
-//! modules import each other.
+//! Layers inside of a crate, or of a folder of one: a module imports modules of its own layer or of
+//! lower ones, and no two modules import each other.
 
 mod imports;
 
@@ -13,17 +13,15 @@ use self::imports::imports;
 use super::text::{files, is_test};
 use crate::console::note;
 
-/// A crate, and its modules from the lowest layer to the highest.
+/// A crate or a module with modules of its own, and these from the lowest layer to the highest.
 struct Layers {
-    /// Folder of its sources.
+    /// Folder of the sources: `src` of a crate, or a folder below it.
     folder: &'static str,
     /// One layer a line.
     order: &'static [&'static [&'static str]],
-    /// Upward imports that are not cured yet: importer, imported. The list may only shrink.
-    exceptions: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: &[Layers] = &[
+const FOLDERS: &[Layers] = &[
     Layers {
         folder: "loader/src",
         order: &[
@@ -37,13 +35,12 @@ const CRATES: &[Layers] = &[
             &["bpf"],
             &["policy"],
         ],
-        exceptions: &[],
     },
     Layers {
         folder: "agent/src",
         order: &[
             &["config", "faults"],
-            &["cni_install", "server"],
+            &["server"],
             &["state"],
             &["allocation"],
             &["sources"],
@@ -53,40 +50,67 @@ const CRATES: &[Layers] = &[
             &["report", "run"],
             &["cli"],
         ],
-        exceptions: &[],
     },
     Layers {
         folder: "datapath-ebpf/src",
         order: &[
-            &["clock", "fault", "maps", "settings"],
-            &["count", "mark"],
+            &["scratch"],
+            &["base"],
             &["packet"],
-            &["log", "redirect"],
-            &["family", "verdict"],
-            &["work"],
-            &["transport"],
-            &["fragment", "link_local", "nat", "rewrite"],
-            &["deliver", "icmp_error", "reaper", "to_endpoint"],
-            &["way"],
-            &["egress"],
-            &["cache", "from_endpoint", "host"],
-            &["answer", "to_network"],
-            &["from_network"],
+            &["policy"],
+            &["nat"],
+            &["path"],
+            &["cache", "programs"],
         ],
-        exceptions: &[
-            ("cache", "answer"),
-            ("deliver", "cache"),
-            ("egress", "cache"),
-            ("family", "work"),
-            ("maps", "nat"),
-            ("mark", "nat"),
-            ("nat", "cache"),
-            ("nat", "egress"),
-            ("work", "cache"),
-            ("work", "egress"),
-            ("work", "icmp_error"),
-            ("work", "nat"),
-            ("work", "transport"),
+    },
+    Layers {
+        folder: "datapath-ebpf/src/base",
+        order: &[&["clock", "code", "maps", "settings"], &["count", "mark"]],
+    },
+    Layers {
+        folder: "datapath-ebpf/src/packet",
+        order: &[
+            &["family", "fragment_ring", "link_local", "transport"],
+            &["fragment"],
+            &["rewrite"],
+            &["icmp_error"],
+        ],
+    },
+    Layers {
+        folder: "datapath-ebpf/src/nat",
+        order: &[
+            &["host_socket", "tables"],
+            &["attempt", "tracked"],
+            &["ports"],
+            &["flow"],
+            &["ending", "open"],
+            &["request"],
+        ],
+    },
+    Layers {
+        folder: "datapath-ebpf/src/path",
+        order: &[
+            &["redirect", "stack"],
+            &["record"],
+            &["deliver", "egress"],
+            &["host", "reply"],
+        ],
+    },
+    Layers {
+        folder: "datapath-ebpf/src/cache",
+        order: &[
+            &["plain"],
+            &["entry", "fill", "flow_update", "seen"],
+            &["fill_egress", "fill_reply"],
+            &["lookup"],
+        ],
+    },
+    Layers {
+        folder: "datapath-ebpf/src/programs",
+        order: &[
+            &["log", "step"],
+            &["finish", "reaper"],
+            &["from_endpoint", "from_network", "to_endpoint", "to_network"],
         ],
     },
 ];
@@ -94,68 +118,58 @@ const CRATES: &[Layers] = &[
 /// Modules, and the modules that each imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Fails on an upward import, on a circle, and on an exception without a cause.
+/// Fails on an upward import, on a circle, and on a module without a layer.
 pub(super) fn check() -> Result<()> {
     let root = datapath_build::workspace_root();
     let mut modules = 0;
-    let mut exceptions = 0;
     let mut faults = Vec::new();
-    for layers in CRATES {
-        let graph = graph(&root.join(layers.folder))?;
+    for layers in FOLDERS {
+        let graph = layers.graph(root)?;
         modules += graph.len();
-        exceptions += layers.exceptions.len();
         let found = layers.faults(&graph).into_iter();
         faults.extend(found.map(|fault| format!("{}: {fault}", layers.folder)));
     }
     if faults.is_empty() {
-        note(&format!(
-            "layers: {modules} modules, 0 upward, 0 circles, {exceptions} exceptions"
-        ));
+        note(&format!("layers: {modules} modules, 0 upward, 0 circles"));
         return Ok(());
     }
     bail!("{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// The modules at the top of a crate.
-fn graph(folder: &Path) -> Result<Graph> {
-    let mut graph = Graph::new();
-    for file in files(folder, "rs")? {
-        let path = file.strip_prefix(folder)?.with_extension("");
-        let mut parts: Vec<String> = path
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned())
-            .collect();
-        if parts.last().is_some_and(|last| last == "mod") {
-            parts.pop();
-        }
-        let Some(module) = parts.first() else {
-            continue;
-        };
-        if is_test(&path.with_extension("rs")) || ["lib", "main"].contains(&module.as_str()) {
-            continue;
-        }
-        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        let entry = graph.entry(module.clone()).or_default();
-        entry.extend(imports(&text, parts.len()));
-        entry.remove(module);
-    }
-    let known: BTreeSet<String> = graph.keys().cloned().collect();
-    for imported in graph.values_mut() {
-        imported.retain(|name| known.contains(name));
-    }
-    Ok(graph)
-}
-
 impl Layers {
+    /// The modules of the folder.
+    fn graph(&self, root: &Path) -> Result<Graph> {
+        let (_, module) = self.folder.split_once("src").unwrap_or_default();
+        let module = module.trim_start_matches('/').replace('/', "::");
+        let folder = root.join(self.folder);
+        let mut graph = Graph::new();
+        for file in files(&folder, "rs")? {
+            let file_in_folder = file.strip_prefix(&folder)?;
+            let parts = parts(file_in_folder);
+            let Some(name) = parts.first() else {
+                continue;
+            };
+            if is_test(file_in_folder) || ["lib", "main"].contains(&name.as_str()) {
+                continue;
+            }
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+            let entry = graph.entry(name.clone()).or_default();
+            entry.extend(imports(&text, &module, parts.len()));
+            entry.remove(name);
+        }
+        let known: BTreeSet<String> = graph.keys().cloned().collect();
+        for imported in graph.values_mut() {
+            imported.retain(|name| known.contains(name));
+        }
+        Ok(graph)
+    }
+
     fn layer(&self, module: &str) -> Option<usize> {
         self.order.iter().position(|layer| layer.contains(&module))
     }
 
-    fn is_excepted(&self, importer: &str, imported: &str) -> bool {
-        self.exceptions.contains(&(importer, imported))
-    }
-
-    /// Everything in a crate's imports that breaks a rule.
+    /// Everything in the imports of a folder that breaks a rule.
     fn faults(&self, graph: &Graph) -> Vec<String> {
         let mut faults = Vec::new();
         for module in graph.keys().filter(|module| self.layer(module).is_none()) {
@@ -165,35 +179,31 @@ impl Layers {
         for module in listed.filter(|module| !graph.contains_key(**module)) {
             faults.push(format!("{module} is in a layer and is no module"));
         }
-        for (importer, imported) in self.exceptions {
-            let is_there = graph
-                .get(*importer)
-                .is_some_and(|all| all.contains(*imported));
-            if !is_there || self.layer(importer) >= self.layer(imported) {
-                faults.push(format!(
-                    "{importer} imports {imported} no more, or no more upward: remove the exception"
-                ));
-            }
-        }
-        let mut allowed = Graph::new();
         for (importer, all) in graph {
-            for imported in all
-                .iter()
-                .filter(|imported| !self.is_excepted(importer, imported))
-            {
-                if self.layer(importer) < self.layer(imported) {
-                    faults.push(format!("{importer} imports {imported} of a higher layer"));
-                }
-                let of_importer = allowed.entry(importer.clone()).or_default();
-                of_importer.insert(imported.clone());
+            let is_upward = |imported: &&String| self.layer(importer) < self.layer(imported);
+            for imported in all.iter().filter(is_upward) {
+                faults.push(format!("{importer} imports {imported} of a higher layer"));
             }
         }
-        let circle = circles(allowed);
+        let circle = circles(graph.clone());
         if !circle.is_empty() {
             faults.push(format!("in a circle of imports: {}", circle.join(", ")));
         }
         faults
     }
+}
+
+/// The modules that a file is in, from the folder on; its own is the last.
+fn parts(file: &Path) -> Vec<String> {
+    let path = file.with_extension("");
+    let mut parts: Vec<String> = path
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if parts.last().is_some_and(|last| last == "mod") {
+        parts.pop();
+    }
+    parts
 }
 
 /// The modules that are left once each is taken out that imports none of the others.
@@ -218,7 +228,6 @@ mod tests {
     const LAYERS: Layers = Layers {
         folder: "",
         order: &[&["low"], &["left", "right"]],
-        exceptions: &[],
     };
 
     fn graph(edges: &[(&str, &[&str])]) -> Graph {
@@ -251,22 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_holds_for_its_import_only_and_goes_with_it() {
-        let layers = Layers {
-            exceptions: &[("low", "left")],
-            ..LAYERS
-        };
-        let upward = graph(&[("low", &["left"]), ("left", &["low"]), ("right", &[])]);
-        assert_eq!(layers.faults(&upward), Vec::<String>::new());
-        let cured = graph(&[("low", &[]), ("left", &[]), ("right", &[])]);
-        assert_eq!(layers.faults(&cured).len(), 1);
-    }
-
-    #[test]
-    fn every_crate_is_found() -> Result<()> {
+    fn every_folder_is_found() -> Result<()> {
         let root = datapath_build::workspace_root();
-        for layers in CRATES {
-            let graph = super::graph(&root.join(layers.folder))?;
+        for layers in FOLDERS {
+            let graph = layers.graph(root)?;
             assert!(graph.values().any(|imported| !imported.is_empty()));
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod deny;
 mod edges;
+mod folders;
 mod layers;
 mod markdown;
 mod pins;
@@ -12,7 +13,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::artifacts::Metadata;
+use crate::build::artifacts::{Metadata, SDK};
 use crate::console::note;
 use crate::setup::Need;
 use crate::{ebpf, process, setup};
@@ -20,8 +21,9 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 13] = [
     ("text rules", text::check),
+    ("width of folders", folders::check),
     ("documentation pages", markdown::check),
     ("pinned versions", pins::check),
     ("the table of requirements", rfc::check),
@@ -32,21 +34,9 @@ const CHECKS: [Check; 14] = [
         process::run(process::cargo("fmt").args(["--all", "--check"]))
     }),
     ("clippy", || process::run(&mut clippy())),
-    ("clippy of what has the SDK of AWS", || {
-        process::run(&mut clippy_sdk())
-    }),
     ("clippy of the eBPF programs", clippy_ebpf),
     ("memory routines in the eBPF programs", || {
         ebpf::check(&ebpf::build(false)?)
-    }),
-    ("feature debug-log", || {
-        process::run(process::locked_cargo("check").args([
-            "--quiet",
-            "--package",
-            "towpath",
-            "--features",
-            "debug-log",
-        ]))
     }),
     ("documentation", || process::run(&mut documentation())),
 ];
@@ -70,26 +60,13 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
+/// Every target with every feature that the product is built with: one selection, so that cargo
+/// checks each dependency once.
 fn clippy() -> Command {
     let mut command = process::locked_cargo("clippy");
-    command.args([
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ]);
-    command
-}
-
-/// The client of EC2, and the operator's binary. No other check compiles the SDK.
-fn clippy_sdk() -> Command {
-    let mut command = process::locked_cargo("clippy");
-    let packages = ["--package", "towpath-ec2", "--package", "towpath-operator"];
-    let features = ["--features", "towpath-ec2/sdk,towpath-operator/sdk"];
-    command.arg("--quiet").args(packages).args(features);
-    command.args(["--all-targets", "--", "--deny", "warnings"]);
+    command.args(["--quiet", "--workspace", "--all-targets"]);
+    command.args(["--features", SDK, "--features", "towpath/debug-log"]);
+    command.args(["--", "--deny", "warnings"]);
     command
 }
 

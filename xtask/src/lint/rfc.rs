@@ -203,26 +203,26 @@ mod tests {
                 .collect();
             all.replace("| REQ-9 | x | not met | y |\n", rows)
         };
-        let told = |rows: &str| {
+        let first = |rows: &str| {
             let faults = faults(&table(rows), |test| test == "a::b").unwrap();
             faults.first().cloned().unwrap_or_default()
         };
-        assert_eq!(told("| REQ-9 | x | met | `a::b` |\n"), "");
-        assert_eq!(told(""), "RFC 4787 REQ-9: 0 rows");
+        assert_eq!(first("| REQ-9 | x | met | `a::b` |\n"), "");
+        assert_eq!(first(""), "RFC 4787 REQ-9: 0 rows");
         assert_eq!(
-            told("| REQ-9 | x | met | surely |\n"),
+            first("| REQ-9 | x | met | surely |\n"),
             "RFC 4787 REQ-9: met, but no test is named"
         );
         assert_eq!(
-            told("| REQ-9 | x | partly | `a::b` `a::c` |\n"),
+            first("| REQ-9 | x | partly | `a::b` `a::c` |\n"),
             "RFC 4787 REQ-9: there is no test a::c"
         );
         assert_eq!(
-            told("| REQ-9 | x | perhaps | y |\n"),
+            first("| REQ-9 | x | perhaps | y |\n"),
             "RFC 4787 REQ-9: perhaps: no such state"
         );
         assert_eq!(
-            told("| REQ-9 | x | not met | |\n"),
+            first("| REQ-9 | x | not met | |\n"),
             "RFC 4787 REQ-9: not met, but why?"
         );
     }

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::cache::Cache;
 use crate::console::note;
 use crate::process;
+use crate::setup::cache::Cache;
 
 /// Names the virtual environment to the suite `cloud`.
 pub(crate) const BOTO3: &str = "TOWPATH_BOTO3";

@@ -13,8 +13,8 @@ use datapath_build::workspace_root;
 
 use super::go::Go;
 use super::{Need, ensure, unpacked};
-use crate::cache::Cache;
 use crate::console::note;
+use crate::setup::cache::Cache;
 
 /// Names the folder of all components to test programs.
 pub(crate) const COMPONENTS: &str = "TOWPATH_COMPONENTS";

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use crate::cache::Cache;
 use crate::console::note;
 use crate::process;
+use crate::setup::cache::Cache;
 
 /// Version that `deny.toml` is written for.
 const VERSION: &str = "0.20.2";

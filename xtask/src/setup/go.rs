@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 
 use super::unpacked;
-use crate::cache::Cache;
 use crate::console::note;
 use crate::process;
+use crate::setup::cache::Cache;
 
 /// The oldest release that builds the components (`go` in their go.mod), as major and minor.
 const OLDEST: (u32, u32) = (1, 26);

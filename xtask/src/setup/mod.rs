@@ -1,10 +1,12 @@
 //! Finds or installs the requirements of the other commands. A second run only checks a few files.
 
 mod boto3;
+pub(super) mod cache;
 mod components;
 mod debian;
 mod deny;
 mod go;
+pub(super) mod mirror;
 mod requirement;
 mod runtimes;
 mod toolchain;

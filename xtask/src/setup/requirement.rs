@@ -64,6 +64,7 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "bpftool", "bpftool"),
     tool(Need::Tests, "ping", "iputils-ping"),
     tool(Need::Tests, "nft", "nftables"),
+    tool(Need::Tests, "nsenter", "util-linux"),
     tool(Need::Tests, "iptables-legacy", "iptables"),
     tool(Need::Tests, "traceroute", "traceroute"),
     tool(Need::Tests, "curl", "curl"),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::unpacked;
-use crate::cache::Cache;
 use crate::console::note;
+use crate::setup::cache::Cache;
 
 /// Names the folder of the container runtimes to the suite `cri` and to the benchmark.
 pub(crate) const RUNTIMES: &str = "TOWPATH_RUNTIMES";

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::cache::Cache;
 use crate::console::note;
-use crate::mirror::Mirror;
 use crate::process;
+use crate::setup::cache::Cache;
+use crate::setup::mirror::Mirror;
 
 /// Debian's package of NetworkManager.
 const PACKAGE: &str = "network-manager";

@@ -3,7 +3,7 @@
 
 use super::results::Results;
 use super::runner::Runner;
-use crate::artifacts::Executable;
+use crate::build::artifacts::Executable;
 use crate::console;
 
 /// Tests of one test program: package, name of the target, and parts of the tests' names.
@@ -72,7 +72,10 @@ const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "fragments and ICMP errors",
-        tests: &[in_namespaces(&["masq_fragments::", "masq_errors::"])],
+        tests: &[
+            programs(&["fragments::"]),
+            in_namespaces(&["masq_fragments::", "masq_errors::"]),
+        ],
     },
     Attack {
         name: "instance metadata",
@@ -96,9 +99,14 @@ const ATTACKS: &[Attack] = &[
     Attack {
         name: "flow tables and quotas",
         tests: &[
-            under_load(&["limits::", "a_syn_flood_of_a_pod"]),
+            under_load(&["limits::", "rooms::", "a_syn_flood_of_a_pod"]),
+            programs(&["stack_notes::a_pod_gets_its_share"]),
             in_namespaces(&["masq_room::"]),
         ],
+    },
+    Attack {
+        name: "the host's connection tracking",
+        tests: &[in_namespaces(&["conntrack_full::"])],
     },
     Attack {
         name: "resets and FINs of who does not see the connection",
@@ -126,10 +134,7 @@ const ATTACKS: &[Attack] = &[
 ];
 
 /// Attacks that a node does not withstand, and the reasons.
-const NOT_HELD: &[(&str, &str)] = &[(
-    "first fragments of one pod, 40,000 a second",
-    "the oldest datagrams make room, those of other pods too; each needs its entry for milliseconds",
-)];
+const NOT_HELD: &[(&str, &str)] = &[];
 
 /// Runs every attack, and prints the number of tests that ran and passed for each.
 pub(super) fn run(runner: &Runner<'_>, executables: &[Executable]) -> Results {

@@ -18,7 +18,7 @@ const HINTS: [&str; 2] = [
     "note: Some details are omitted",
 ];
 
-/// A test that failed, or a program that ended in an unexpected way.
+/// A test that failed, or a program that ended unexpectedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The name of the test or of the program.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::Suite;
-use crate::image;
+use crate::build::image;
 use crate::setup::{self, Component};
 
 /// Something that is fetched or built for suites.

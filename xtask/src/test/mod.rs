@@ -14,10 +14,11 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::artifacts::{self, Executable, Metadata};
+use crate::build::artifacts::{self, Executable, Metadata};
+use crate::build::image;
 use crate::console::{self, note};
 use crate::setup::Need;
-use crate::{ebpf, image, process, setup, vm};
+use crate::{ebpf, setup, vm};
 pub(crate) use failures::{Failure, Reader};
 use fetched::Fetched;
 pub(crate) use libtest::Counts;
@@ -31,7 +32,7 @@ pub(crate) struct Options {
     /// The suites to run; without any, all of them in this order but `attacks`, whose tests are theirs.
     #[arg(value_enum)]
     suites: Vec<Suite>,
-    /// Run the long form of tests that have one (200 kills of the agent instead of 40, ...).
+    /// Run the long form of tests that have one (200 kills of the agent instead of 20, ...).
     #[arg(long)]
     full: bool,
     /// Print the results of the suite `vm` as a JSON array on standard output, and nothing else
@@ -49,8 +50,6 @@ struct Built {
     executables: Vec<Executable>,
     /// The test program with the feature `debug-log`.
     debug_log: Vec<Executable>,
-    /// The tests of EC2's client, which have the SDK of AWS.
-    client: Vec<Executable>,
 }
 
 /// The outcome of a suite.
@@ -113,54 +112,30 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// The suites to run, in their order, each once.
-fn chosen(asked: &[Suite]) -> Vec<Suite> {
+fn chosen(requested: &[Suite]) -> Vec<Suite> {
     let all = Suite::ALL.into_iter();
-    all.filter(|suite| asked.is_empty() || asked.contains(suite))
-        .chain(asked.contains(&Suite::Attacks).then_some(Suite::Attacks))
+    all.filter(|suite| requested.is_empty() || requested.contains(suite))
+        .chain(
+            requested
+                .contains(&Suite::Attacks)
+                .then_some(Suite::Attacks),
+        )
         .collect()
 }
 
 /// Builds the test programs of suites, and the binaries that tests start.
 fn build(metadata: &Metadata, suites: &[Suite], options: &Options) -> Result<Built> {
-    let is_whole = |suite: Suite| suites.contains(&suite) && options.arguments.is_empty();
-    // Before the binaries: cargo builds the agent with it, and the namespace tests need theirs.
-    let debug_log = if is_whole(Suite::Bpf) {
-        build_debug_log(metadata)?
+    // Before the others: both builds make a binary of the loader, and tests need the plain one.
+    let debug_log = if suites.contains(&Suite::Bpf) && options.arguments.is_empty() {
+        artifacts::build_debug_log(metadata)?
     } else {
         Vec::new()
     };
-    let mut tests = process::locked_cargo("test");
-    let mut executables = artifacts::build(tests.args(["--workspace", "--no-run"]), metadata)?;
-    executables.extend(artifacts::build_binaries(metadata)?);
-    if suites.contains(&Suite::Operator) || suites.contains(&Suite::Cluster) {
-        artifacts::build_operator(metadata)?;
-    }
-    let client = if is_whole(Suite::Operator) {
-        artifacts::build_client_tests(metadata)?
-    } else {
-        Vec::new()
-    };
+    let executables = artifacts::build_tests(metadata)?;
     Ok(Built {
         executables,
         debug_log,
-        client,
     })
-}
-
-/// Builds the test program with the feature that no other build has.
-fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
-    artifacts::build(
-        process::cargo("test").args([
-            "--package",
-            "towpath-loader",
-            "--features",
-            "debug-log",
-            "--test",
-            "bpf",
-            "--no-run",
-        ]),
-        metadata,
-    )
 }
 
 /// Runs a suite to its end, whatever its failures.
@@ -180,15 +155,12 @@ fn run_suite(suite: Suite, built: &Built, fetched: &Fetched, options: &Options) 
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Attacks => attacks::run(&runner, executables),
-        Suite::Operator => {
-            // Without the SDK its library is a member of the suite `unit`.
-            let client = Runner::new(Suite::Unit, options.full, &options.arguments);
-            let operator = runner.with_files(fetched.of_suite(suite));
-            client.run(&built.client) + operator.run(executables)
-        }
-        Suite::Cloud | Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
-            runner.with_files(fetched.of_suite(suite)).run(executables)
-        }
+        Suite::Cloud
+        | Suite::Services
+        | Suite::Api
+        | Suite::Operator
+        | Suite::Cluster
+        | Suite::Cri => runner.with_files(fetched.of_suite(suite)).run(executables),
         Suite::Vm => run_vm(executables),
     };
     if results.counts.total() == 0 {

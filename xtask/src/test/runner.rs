@@ -1,8 +1,10 @@
 //! Runs a suite's test programs, one after the other.
 
 use std::env;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,10 +13,13 @@ use super::failures::Reader;
 use super::libtest::Counts;
 use super::results::Results;
 use super::suite::Suite;
-use crate::artifacts::Executable;
+use crate::build::artifacts::{Executable, TESTED};
 use crate::console::note;
-use crate::follow::follow;
 use crate::process;
+use crate::process::follow::follow;
+
+/// The number of tests that a test program runs at once; libtest reads it.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs the test programs of one suite within its time limit.
 pub(super) struct Runner<'a> {
@@ -75,10 +80,10 @@ impl<'a> Runner<'a> {
     /// namespaces measure are shown even if they pass.
     fn extra_arguments(&self) -> &'static [&'static str] {
         // libtest refuses a repeated option; with `--nocapture` there is no output to show.
-        let told = |argument: &String| {
+        let shows_output = |argument: &String| {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
-        let is_told = self.arguments.iter().any(told);
+        let is_shown = self.arguments.iter().any(shows_output);
         match self.suite {
             Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Vm | Suite::Attacks => &[],
             Suite::Netns
@@ -88,7 +93,7 @@ impl<'a> Runner<'a> {
             | Suite::Operator
             | Suite::Cluster
             | Suite::Cri => {
-                if is_told {
+                if is_shown {
                     &[]
                 } else {
                     &["--show-output"]
@@ -101,7 +106,9 @@ impl<'a> Runner<'a> {
     pub(super) fn run_documentation(&self) -> Results {
         let mut command = process::locked_cargo("test");
         command
-            .args(["--quiet", "--workspace", "--doc", "--"])
+            .args(["--quiet", "--doc"])
+            .args(TESTED)
+            .arg("--")
             .args(self.arguments);
         self.watch("documentation", &mut command)
     }
@@ -120,6 +127,10 @@ impl<'a> Runner<'a> {
         // A tool in a folder for system programs must be found by tests too.
         let path = env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        if self.suite.waits() && env::var_os(THREADS).is_none() {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            command.env(THREADS, (2 * cores).to_string());
+        }
         let (mut counts, mut reader) = (Counts::default(), Reader::default());
         let status = follow(command, self.deadline, |line| {
             println!("{line}");

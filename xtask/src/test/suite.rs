@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::artifacts::Target;
+use crate::build::artifacts::Target;
 
 /// A suite of tests, from the least to the most that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ pub(crate) enum Suite {
     Cri,
     /// The programs and the agent on other kernels, in virtual machines.
     Vm,
-    /// The tests of other suites that attack a node. Runs only where it is asked for.
+    /// The tests of other suites that attack a node. Runs only on request.
     Attacks,
 }
 
@@ -80,12 +80,16 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath", "test", "agent*", Suite::Netns),
     ("towpath", "test", "cli*", Suite::Netns),
     // The fabric's checks of itself need its tools.
-    ("bpf-tests", "lib", "*", Suite::Netns),
+    ("testkit", "lib", "*", Suite::Netns),
+    // Its floors are checked by the kernel's test run.
+    ("bench", "lib", "*", Suite::Netns),
     // Its smoke run needs the fabric.
-    ("bpf-tests", "bin", "towpath-bench", Suite::Netns),
+    ("bench", "bin", "towpath-bench", Suite::Netns),
+    ("bench", "test", "live", Suite::Netns),
+    ("bench", "test", "program", Suite::Bpf),
+    ("bpf-tests", "lib", "*", Suite::Netns),
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
-    ("bpf-tests", "test", "bench", Suite::Bpf),
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
@@ -123,6 +127,15 @@ impl Suite {
         Self::Cri,
         Self::Vm,
     ];
+
+    /// True if its tests mostly wait, for timers, neighbours and servers: then twice as many run at
+    /// once as there are cores.
+    pub(crate) fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::Netns | Self::Masq | Self::Services | Self::Api | Self::Operator
+        )
+    }
 
     /// Which tests of a program this suite runs, as arguments of the program; `None` where it runs
     /// none. `arguments` are the user's: who names tests has them looked for in the whole program,
@@ -228,7 +241,7 @@ pub(crate) fn check_membership(targets: &[Target]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{Suite, check_membership};
-    use crate::artifacts::Target;
+    use crate::build::artifacts::Target;
 
     fn target(package: &str, kind: &str, name: &str) -> Target {
         Target {

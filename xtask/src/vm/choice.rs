@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 
 use super::kernel::{Depth, Kernel};
-use crate::artifacts::{Executable, Target};
+use crate::build::artifacts::{Executable, Target};
 use crate::test::Suite;
 
 /// A test program that runs in guests, with the parts of it that do.

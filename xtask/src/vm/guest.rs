@@ -10,7 +10,7 @@ use super::choice::Program;
 use super::image::{Image, Reporter};
 use super::kernel::{Files, Kernel};
 use crate::ebpf::Measured;
-use crate::follow::follow;
+use crate::process::follow::follow;
 use crate::test::{Counts, Failure, Reader};
 
 /// Options of the guest's kernel, without mitigations, as an emulated processor has nothing to

@@ -13,17 +13,17 @@ use anyhow::{Context as _, Result, bail};
 
 use super::choice::Program;
 use super::kernel::Files;
-use crate::artifacts::{self, Executable};
+use crate::build::artifacts::{self, Executable};
 use crate::process;
 
 /// Programs that tests call in the guest; busybox stands in for the rest.
 const TOOLS: &[&str] = &[
-    "bpftool", "curl", "ethtool", "ip", "nft", "ping", "setpriv", "tc",
+    "bpftool", "curl", "ethtool", "ip", "nft", "nsenter", "ping", "setpriv", "tc",
 ];
-/// Folders of the sources that tests read.
-const FIXTURES: &[&str] = &["agent/tests/fixtures", "bpf-tests/tests/fixtures"];
+/// Folder of the sources that tests read.
+const FIXTURES: &str = "agent/tests/fixtures";
 
-/// The program that tells what a kernel says of the eBPF programs.
+/// The program that reports the verifier's figures of a kernel.
 pub(super) struct Reporter {
     /// The program, here and in the guest.
     pub(super) program: PathBuf,
@@ -77,12 +77,7 @@ impl Image {
         for program in programs {
             image.add_program(&program.path, true)?;
         }
-        for fixtures in FIXTURES {
-            let folder = datapath_build::workspace_root().join(fixtures);
-            if folder.is_dir() {
-                image.add_folder(&folder)?;
-            }
-        }
+        image.add_folder(&datapath_build::workspace_root().join(FIXTURES))?;
         image.add_script("init", include_str!("init.sh"))?;
         Ok(image)
     }
@@ -112,7 +107,7 @@ impl Image {
         Ok(archive)
     }
 
-    /// The program that tells what a kernel says of the eBPF programs.
+    /// The program that reports the verifier's figures of a kernel.
     pub(super) fn reporter(&self) -> &Reporter {
         &self.reporter
     }

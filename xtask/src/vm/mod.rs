@@ -16,7 +16,7 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::artifacts::{self, Executable, Metadata};
+use crate::build::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::ebpf::{self, Costs};
 use crate::setup::{self, Need};
@@ -48,7 +48,10 @@ pub(crate) fn run(executables: &[Executable]) -> Result<Outcome> {
     for (kernel, console) in KERNELS.iter().zip(consoles) {
         match console {
             Ok(console) => {
-                let figures = console.measured.as_ref().context("the guest told none");
+                let figures = console
+                    .measured
+                    .as_ref()
+                    .context("the guest reported no figures");
                 let figures = figures.and_then(|measured| match &known {
                     Ok(costs) => costs.check(&object, measured),
                     Err(error) => bail!("{error:#}"),
@@ -80,7 +83,7 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
     for (kernel, console) in KERNELS.iter().zip(boot_all(&image, &[])?) {
         let measured = console?
             .measured
-            .with_context(|| format!("kernel {} told nothing", kernel.name))?;
+            .with_context(|| format!("kernel {} reported no figures", kernel.name))?;
         costs.add(&object, &measured);
         if !options.update {
             let known = Costs::checked_in()?;

@@ -1,11 +1,12 @@
-//! The modules at the top of a crate that a source file names.
+//! The modules of a crate or folder that a source file names.
 
 use std::collections::BTreeSet;
 
-/// The first part of each path that begins at the crate's root. `depth` is the number of modules
-/// that the file is below the root. Comments and tests beside the code are left out.
-pub(super) fn imports(text: &str, depth: usize) -> BTreeSet<String> {
-    let code = code(text);
+/// The first part of each path that begins at a module: `module` is its path from the crate's root,
+/// empty for the root itself. `depth` is the number of modules that the file is below it. Comments
+/// and tests beside the code are left out.
+pub(super) fn imports(text: &str, module: &str, depth: usize) -> BTreeSet<String> {
+    let code = from_module(code(text), module);
     let mut found = BTreeSet::new();
     let mut rest = code.as_str();
     while let Some((before, after)) = rest.split_once("::") {
@@ -13,13 +14,28 @@ pub(super) fn imports(text: &str, depth: usize) -> BTreeSet<String> {
             let supers = before.ends_with("super").then(|| supers(before, after));
             supers == Some(depth)
         };
+        let beyond = after.trim_start_matches("super::");
         if is_root {
-            found.extend(heads(after.trim_start_matches("super::")));
+            found.extend(heads(beyond));
         }
-        rest = after;
+        // The rest of a chain of `super` is no path of its own.
+        rest = if ends_with_word(before, "super") {
+            beyond
+        } else {
+            after
+        };
     }
     found.remove("");
     found
+}
+
+/// The code with `crate` for the module, as if that were the root.
+fn from_module(code: String, module: &str) -> String {
+    if module.is_empty() {
+        return code;
+    }
+    let code = code.replace("crate::", "outside::");
+    code.replace(&format!("outside::{module}::"), "crate::")
 }
 
 /// The text without its comments, up to the tests.
@@ -91,7 +107,7 @@ mod tests {
     use super::imports;
 
     fn names(text: &str, depth: usize) -> Vec<String> {
-        imports(text, depth).into_iter().collect()
+        imports(text, "", depth).into_iter().collect()
     }
 
     #[test]
@@ -102,6 +118,16 @@ mod tests {
         assert_eq!(names("use super::a;", 1), ["a"]);
         assert_eq!(names("use super::super::{a, b};", 2), ["a", "b"]);
         assert_eq!(names("macro_rules! m { () => { $crate::a } }", 1), ["a"]);
+    }
+
+    #[test]
+    fn paths_from_a_module_are_found() {
+        let found = |text: &str, depth| -> Vec<String> {
+            imports(text, "a::b", depth).into_iter().collect()
+        };
+        let text = "use crate::c;\nuse crate::a::d;\nuse crate::a::b::{e, f::g};";
+        assert_eq!(found(text, 1), ["e", "f"]);
+        assert_eq!(found("use super::e;\nuse super::super::f;", 1), ["e"]);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::artifacts::{self, Executable, Metadata, Package};
+use crate::build::artifacts::{self, Executable, Metadata, Package};
+use crate::build::plugin;
 use crate::console::note;
 use crate::setup::Need;
-use crate::{plugin, process, setup};
+use crate::{process, setup};
 pub(crate) use recipe::Recipe;
 
 /// CA certificates, as Debian's package ca-certificates has them.

@@ -8,6 +8,18 @@ use serde::Deserialize;
 
 use crate::process;
 
+/// The features by which the client of EC2 and the operator have the SDK of AWS.
+pub(crate) const SDK: &str = "towpath-ec2/sdk,towpath-operator/sdk";
+/// Packages and features of every build for tests. One selection has one set of features, so that
+/// cargo compiles each dependency once. The programs have code that only BPF has.
+pub(crate) const TESTED: [&str; 5] = [
+    "--workspace",
+    "--exclude",
+    "datapath-ebpf",
+    "--features",
+    SDK,
+];
+
 /// A target of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
@@ -114,6 +126,17 @@ impl Metadata {
         found.with_context(|| format!("the workspace has no package {name}"))
     }
 
+    /// Name of the member package that has a binary.
+    pub(crate) fn package_of(&self, binary: &str) -> Result<&str> {
+        let has_it = |package: &&Package| {
+            let mut targets = package.targets.iter();
+            targets.any(|target| target.name == binary && target.kind == ["bin"])
+        };
+        let found = self.packages.iter().find(has_it);
+        let found = found.with_context(|| format!("no package has a binary {binary}"))?;
+        Ok(&found.name)
+    }
+
     /// Targets for which `cargo test` builds a test program.
     pub(crate) fn test_targets(&self) -> Vec<Target> {
         let mut targets: Vec<_> = self
@@ -148,8 +171,8 @@ pub(crate) fn build(command: &mut Command, metadata: &Metadata) -> Result<Vec<Ex
     parse(&process::output(command)?, metadata)
 }
 
-/// Builds every binary of the workspace, always in the same way, so that commands do not rebuild
-/// each other's with other features. The programs have code that only BPF has.
+/// Builds every binary of the workspace, always by one command line, so that commands do not
+/// rebuild each other's with other features. The programs have code that only BPF has.
 pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
     let programs = ["--exclude", "datapath-ebpf"];
     let mut command = process::locked_cargo("build");
@@ -171,11 +194,20 @@ pub(crate) fn build_operator(metadata: &Metadata) -> Result<Vec<Executable>> {
     build(process::locked_cargo("build").args(package), metadata)
 }
 
-/// Builds the tests of EC2's client, which have the SDK of AWS too.
-pub(crate) fn build_client_tests(metadata: &Metadata) -> Result<Vec<Executable>> {
-    let package = ["--package", "towpath-ec2", "--features", "sdk"];
-    let mut tests = process::locked_cargo("test");
-    build(tests.args(package).args(["--lib", "--no-run"]), metadata)
+/// Builds every test program and every binary of the workspace, the operator with the SDK.
+pub(crate) fn build_tests(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let mut command = process::locked_cargo("build");
+    build(command.args(TESTED).args(["--bins", "--tests"]), metadata)
+}
+
+/// Builds the test program with the feature `debug-log`, which no other build has.
+pub(crate) fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let mut command = process::locked_cargo("build");
+    command.args(TESTED).args(["--test", "bpf"]);
+    build(
+        command.args(["--features", "towpath-loader/debug-log"]),
+        metadata,
+    )
 }
 
 /// The file of one of our binaries.
@@ -225,7 +257,9 @@ mod tests {
         "targets": [
             {"name": "towpath", "kind": ["lib"], "test": true},
             {"name": "build-script-build", "kind": ["custom-build"], "test": false}
-        ]}]}"#;
+        ]}, {
+        "name": "tools", "manifest_path": "/src/tools/Cargo.toml", "dependencies": [],
+        "targets": [{"name": "towpath", "kind": ["bin"]}]}]}"#;
 
     const MESSAGES: &str = r#"
 {"reason":"build-script-executed","package_id":"x"}
@@ -241,6 +275,13 @@ mod tests {
         let targets = metadata.test_targets();
         assert_eq!(targets.len(), 1);
         assert_eq!(targets[0].kind, "lib");
+    }
+
+    #[test]
+    fn the_package_of_a_binary_is_found_by_its_target() {
+        let metadata: Metadata = serde_json::from_str(METADATA).unwrap();
+        assert_eq!(metadata.package_of("towpath").unwrap(), "tools");
+        assert!(metadata.package_of("tools").is_err());
     }
 
     #[test]

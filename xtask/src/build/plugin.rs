@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::artifacts::{self, Metadata};
+use crate::build::artifacts::{self, Metadata};
 use crate::process;
 
 /// The target whose C library is made for static programs.

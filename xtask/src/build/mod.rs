@@ -1,0 +1,5 @@
+//! Products of cargo: executables, the plugin, the images.
+
+pub(super) mod artifacts;
+pub(super) mod image;
+pub(super) mod plugin;
