@@ -10,13 +10,13 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipam::Family;
 use serde_json::json;
-use testkit::fabric::agent::START;
+use testkit::fabric::agent::{self, START};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::traffic::{Echo, Session, of_protocol, send_ip};
 use testkit::fabric::world::Site;
@@ -142,16 +142,17 @@ fn associations_pass_with_their_port_or_are_refused_and_counted() {
 /// Starts an agent as a container runtime does, with these capabilities and the usual limit on
 /// locked memory.
 fn confined(fabric: &Fabric, capabilities: &str, log: &Path) -> Child {
-    let agent = fabric.agent.command(&fabric.node, &["run"]);
-    let mut words: Vec<_> = [agent.get_program()].into_iter().collect();
-    words.extend(agent.get_args());
     let log = fs::File::create(log).unwrap();
-    let mut shell = Command::new("sh");
+    // Entering the namespace takes capabilities that the agent goes without, so it comes first.
+    let mut shell = fabric.node.command("sh");
     shell
         .args(["-c", "ulimit -l 64; exec /usr/bin/setpriv \"$@\"", "sh"])
         .arg(format!("--bounding-set=-all,{capabilities}"))
         .args(["--inh-caps=-all", "--no-new-privs"])
-        .args(words)
+        .arg(agent::binary().unwrap())
+        .arg("--config")
+        .arg(fabric.agent.config_path())
+        .arg("run")
         .stdout(Stdio::null())
         .stderr(log);
     shell.spawn().unwrap()
