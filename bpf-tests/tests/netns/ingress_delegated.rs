@@ -105,6 +105,16 @@ impl Delegated {
         calls.lines().map(str::to_owned).collect()
     }
 
+    /// The number of calls after CHECK, which follows the use of the addresses. No other call
+    /// follows it without a cause.
+    pub(crate) fn calls_until_check(&self) -> usize {
+        within(SOON, "the plugin is called with CHECK", || {
+            let calls = self.calls();
+            let is_checked = calls.last().is_some_and(|call| call.starts_with("CHECK "));
+            check(is_checked, || format!("{calls:?}")).map(|()| calls.len())
+        })
+    }
+
     /// IPv4 addresses that the plugin has given and not got back.
     pub(crate) fn given(&self) -> BTreeSet<IpAddr> {
         let files = fs::read_dir(self.state("given")).into_iter().flatten();
@@ -287,7 +297,7 @@ fn a_delegation_that_ends_or_begins_leaves_nothing_of_the_other_source() {
     assert_ne!(own, delegated);
     assert_eq!(bed.given(), [own[&Family::V4]].into());
     // Without its folder in the settings, DEL goes to the program of the ADD. No ADD can follow.
-    let calls = bed.calls().len();
+    let calls = bed.calls_until_check();
     restart(
         &mut bed.fabric,
         &json!({"ingress": "on", "plugin-dirs": []}),

@@ -72,7 +72,11 @@ fn delegated_addresses_outlive_an_older_agent() {
     bed.delegate("1.1.0", &json!({"type": "fake-ipam"}));
     bed.restart("on");
     are_reached(&bed);
-    let (first, given, calls) = (wait_for(&bed.fabric, 2), bed.given(), bed.calls().len());
+    let (first, given, calls) = (
+        wait_for(&bed.fabric, 2),
+        bed.given(),
+        bed.calls_until_check(),
+    );
     downgrade(&mut bed.fabric, &first);
     assert!(own(&bed.fabric).unwrap().is_empty());
     no_pod_gets(&bed.fabric, &first);
