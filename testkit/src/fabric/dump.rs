@@ -1,6 +1,7 @@
 //! State that a person needs to see when a test fails.
 
 use std::fmt::Write as _;
+use std::fs;
 
 use super::command;
 use super::node::Fabric;
@@ -45,6 +46,7 @@ pub(super) fn describe(fabric: &Fabric) -> String {
         ));
         let _infallible = writeln!(text, "=== {name}: towpath {word}\n{answer}");
     }
+    let _infallible = writeln!(text, "=== {name}: {}", process(fabric.agent.id()));
     let log = fabric.agent.log();
     let skipped = log.lines().count().saturating_sub(LOG_LINES);
     let _infallible = writeln!(text, "=== {name}: the agent's log, last {LOG_LINES} lines");
@@ -52,6 +54,16 @@ pub(super) fn describe(fabric: &Fabric) -> String {
         let _infallible = writeln!(text, "{line}");
     }
     text
+}
+
+/// The state of the agent's process. A zombie has ended by itself.
+fn process(id: Option<u32>) -> String {
+    let Some(id) = id else {
+        return "the agent was not started, or was stopped".to_owned();
+    };
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let state = status.lines().find(|line| line.starts_with("State:"));
+    format!("the agent's process {id}: {}", state.unwrap_or("gone"))
 }
 
 fn said(answer: anyhow::Result<String>) -> String {

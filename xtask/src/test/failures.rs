@@ -8,6 +8,8 @@ const HEAD: usize = 30;
 const TAIL: usize = 20;
 /// Characters of a line that are kept.
 const WIDTH: usize = 400;
+/// Characters of a failure in one line.
+const BRIEF: usize = 300;
 /// Begin of the message of a panic, in the middle of its first line.
 const PANIC: &str = " panicked at ";
 /// Begin of a backtrace, of a panic or of an error; its lines are indented.
@@ -59,6 +61,18 @@ impl Failure {
             }
         }
         Self { name, message }
+    }
+
+    /// The failure in one line: its name, and the first line of its message that is not
+    /// the place of a panic.
+    pub(crate) fn brief(&self) -> String {
+        let mut lines = self.message.iter().filter(|line| !line.contains(PANIC));
+        let first = lines.next().or_else(|| self.message.first());
+        let first = first.map_or("no message", |line| line.trim());
+        format!("{}: {first}", self.name)
+            .chars()
+            .take(BRIEF)
+            .collect()
     }
 }
 
@@ -190,7 +204,7 @@ fn header(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, HEAD, Reader, TAIL, WIDTH};
+    use super::{BRIEF, Failure, HEAD, Reader, TAIL, WIDTH};
 
     /// The output of libtest with `--show-output`.
     const OUTPUT: &str = "
@@ -261,6 +275,13 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out
         assert!(shown.starts_with("FAILED services: b\n    thread 'b'"));
         assert!(shown.ends_with("\n    no service, V4 udp: timed out"));
         assert_eq!(last.to_string(), "FAILED d\n    no message");
+        let brief: Vec<_> = found.iter().map(Failure::brief).collect();
+        let expected = [
+            "b: kube-proxy nftables: 1 cells failed:",
+            "c: Error: an error that it returned",
+            "d: no message",
+        ];
+        assert_eq!(brief, expected);
     }
 
     #[test]
@@ -295,7 +316,8 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out
         assert_eq!(shown.lines().count(), 1 + HEAD + 1 + TAIL);
         assert!(shown.contains("line 29\n    (50 lines are left out)\n    line 80\n"));
         assert!(shown.ends_with("line 99"));
-        let wide = Failure::new("wide", &"x".repeat(WIDTH + 1)).to_string();
-        assert_eq!(wide.lines().last().unwrap().trim().len(), WIDTH);
+        let wide = Failure::new("wide", &"x".repeat(WIDTH + 1));
+        assert_eq!(wide.to_string().lines().last().unwrap().trim().len(), WIDTH);
+        assert_eq!(wide.brief().len(), BRIEF);
     }
 }

@@ -197,8 +197,8 @@ fn run_debug_log(executables: &[Executable], options: &Options) -> Results {
     results
 }
 
-/// Prints the table, every failure and the last line. If a log is truncated to its end, it still
-/// contains each failed test and its cause.
+/// Prints the table, every failure, each once more in one line, and the last line. If a log is
+/// truncated to its end, it still contains each failed test and its cause.
 fn summarise(outcomes: &[Outcome]) -> ExitCode {
     let rows: Vec<_> = outcomes
         .iter()
@@ -217,6 +217,9 @@ fn summarise(outcomes: &[Outcome]) -> ExitCode {
         for failure in &outcome.results.failures {
             println!("{failure}\n");
         }
+    }
+    for failure in outcomes.iter().flat_map(|of| &of.results.failures) {
+        println!("FAILED {}", failure.brief());
     }
     let total = outcomes.iter().fold(Counts::default(), |sum, outcome| {
         sum + outcome.results.counts
