@@ -29,7 +29,7 @@ use datapath_common::counter::{self, Counter, Program};
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::Outcome;
 use ipnet::IpNet;
-use loader::bpf::{DatapathSettings, Globals, loader};
+use loader::bpf::{BlockedSignals, DatapathSettings, Globals, loader};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::fabric::command;
@@ -97,6 +97,7 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses a program; the error holds the verifier's log.
     pub fn load_with(settings: &DatapathSettings) -> Result<Self> {
+        let _blocked = BlockedSignals::new()?;
         let globals = Globals::new(settings, loader::bpf::jiffies_per_second()?);
         let mut loader = loader();
         globals.put(&mut loader);

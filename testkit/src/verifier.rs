@@ -12,7 +12,7 @@ use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
-use loader::bpf::{DatapathMode, DatapathSettings, Globals, loader};
+use loader::bpf::{BlockedSignals, DatapathMode, DatapathSettings, Globals, loader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
 
@@ -68,6 +68,7 @@ fn settings() -> DatapathSettings {
 pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
     // Kernels before 5.11 count programs as locked memory. On others a failure does not matter.
     let _lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+    let _blocked = BlockedSignals::new()?;
     let globals = Globals::new(&settings(), loader::bpf::jiffies_per_second()?);
     let mut loader = loader();
     globals.put(&mut loader);

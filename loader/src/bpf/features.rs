@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bpf::AttachMode;
 use crate::bpf::attach::Mechanisms;
+use crate::bpf::signals::BlockedSignals;
 use crate::bpf::sys::tcx_revision;
 
 /// The loopback device has this index in every network namespace (`LOOPBACK_IFINDEX` in
@@ -56,6 +57,7 @@ impl Features {
     /// # Errors
     /// If a probe cannot be carried out, or if the kernel lacks the mechanism of `attach`.
     pub fn probe(attach: AttachMode) -> Result<Self> {
+        let _blocked = BlockedSignals::new()?;
         let tcx = has_tcx().context("cannot probe the kernel for TCX")?;
         let mechanisms = mechanisms(attach, tcx)?;
         let helper = |helper| {

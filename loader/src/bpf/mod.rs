@@ -16,6 +16,7 @@ mod maps;
 mod object;
 mod pins;
 mod settings;
+mod signals;
 mod sys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ pub use object::skip_kernel_btf::loader;
 pub use pins::bpffs::prepare;
 pub use pins::cleanup::{Removed, remove_pins};
 pub use settings::{DatapathMode, DatapathSettings, Globals, LEAST_NOTES};
+pub use signals::BlockedSignals;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::observation::gateways::Gateway;

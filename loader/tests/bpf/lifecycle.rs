@@ -1,11 +1,16 @@
 //! Loading, attaching, and what a restart finds, by either mechanism.
 
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use datapath_common::abi;
 use datapath_common::counter::Program;
 use loader::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings};
 use loader::kernel::{Attachment, StepKind};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::getpid;
 
 use crate::world::{World, at, attach, hook, in_each_mode, in_world, observe, run, veth};
 
@@ -53,6 +58,50 @@ fn an_attached_program_counts_packets() {
             }
             assert!(Instant::now() < deadline, "no packet was counted");
         }
+    });
+}
+
+/// Sends a signal to every thread with a name, again and again, until the threads are gone.
+fn signal_threads(name: &str, is_over: &AtomicBool) {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    let action = SigAction::new(
+        SigHandler::Handler(nothing),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+    while !is_over.load(Ordering::Relaxed) {
+        for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let is_named = fs::read_to_string(task.path().join("comm"));
+            if is_named.is_ok_and(|it| it.trim_end() == name) {
+                let thread: i32 = task.file_name().to_str().unwrap().parse().unwrap();
+                // SAFETY: no pointer; a thread that has ended is an error.
+                unsafe {
+                    libc::syscall(libc::SYS_tgkill, getpid().as_raw(), thread, libc::SIGUSR1)
+                };
+            }
+        }
+    }
+}
+
+#[test]
+fn signals_do_not_disturb_a_load() {
+    in_world(|world| {
+        let is_over = AtomicBool::new(false);
+        let loaded = thread::scope(|scope| {
+            scope.spawn(|| signal_threads("signalled", &is_over));
+            // The threads that it starts have its name.
+            let loads = thread::Builder::new().name("signalled".to_owned());
+            let options = world.options(AttachMode::Clsact);
+            let loads = loads.spawn_scoped(scope, move || {
+                Datapath::load(&options, &DatapathSettings::default()).map(drop)
+            });
+            let loaded = loads.unwrap().join();
+            is_over.store(true, Ordering::Relaxed);
+            loaded.unwrap()
+        });
+        loaded.unwrap();
     });
 }
 

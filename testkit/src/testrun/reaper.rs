@@ -10,7 +10,7 @@ use datapath_common::abi::{
     ReapHeader, ReapKind, ReapNote, Room, SHARED_TABLES, ShareKey, map,
 };
 use datapath_common::config;
-use loader::bpf::NatTables;
+use loader::bpf::{BlockedSignals, NatTables};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::Programs;
@@ -117,6 +117,7 @@ impl Programs {
             .with_context(|| format!("the object has no program {name}"))?
             .try_into()?;
         if program.fd().is_err() {
+            let _blocked = BlockedSignals::new()?;
             program.load().with_context(|| format!("program {name}"))?;
         }
         Ok(program)
@@ -154,6 +155,16 @@ impl Programs {
         self.forget_fragments()?;
         self.table::<LinkLocalKey, LinkLocals>(map::LINK_LOCALS)?
             .clear()
+    }
+
+    /// Empties every slot of the flow cache. No packet may pass at the same time.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forget_cache(&self) -> Result<()> {
+        let cache = self.table::<u32, [u64; 16]>(map::CACHE)?;
+        let mut slots = cache.entries()?.into_iter();
+        slots.try_for_each(|(slot, _)| cache.put(&slot, &[0; 16]))
     }
 
     /// Removes the records of fragmented datagrams. No packet may pass at the same time.

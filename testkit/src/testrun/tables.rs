@@ -15,7 +15,7 @@ use aya::maps::Map;
 use aya::programs::SchedClassifier;
 use datapath_common::abi::map;
 use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
-use loader::bpf::{DatapathSettings, Globals, loader};
+use loader::bpf::{BlockedSignals, DatapathSettings, Globals, loader};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::{Programs, classifier, context};
@@ -322,6 +322,7 @@ impl Programs {
         settings: &DatapathSettings,
         extra: Option<(&'static str, u32)>,
     ) -> Result<Self> {
+        let _blocked = BlockedSignals::new()?;
         let globals = Globals::new(settings, loader::bpf::jiffies_per_second()?);
         let mut loader = loader();
         globals.put(&mut loader);

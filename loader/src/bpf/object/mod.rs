@@ -20,6 +20,7 @@ use datapath_common::counter::Program;
 use crate::bpf::jiffies::jiffies_per_second;
 use crate::bpf::pins::{self, Pins};
 use crate::bpf::settings::{DatapathSettings, Globals};
+use crate::bpf::signals::BlockedSignals;
 
 /// The properties in which a pinned map must agree with the object. aya opens a pin without
 /// checking them, and then relies on the object's sizes.
@@ -154,6 +155,8 @@ pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
 
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
 pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
+    // aya probes the kernel with programs of its own.
+    let _blocked = BlockedSignals::new()?;
     let globals = Globals::new(settings, jiffies_per_second()?);
     let mut loader = skip_kernel_btf::loader();
     globals.put(&mut loader);
@@ -210,6 +213,7 @@ impl Programs {
     /// Loads all programs into the kernel, one on each CPU at a time: the kernel verifies each on
     /// the caller's CPU, which takes most of the time. An error has the verifier's log.
     pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
+        let _blocked = BlockedSignals::new()?;
         let programs = ebpf.programs_mut();
         let mut programs: Vec<_> = programs.map(|(name, p)| (name.to_owned(), p)).collect();
         programs.sort_by_key(|(name, _)| DEAREST_FIRST.iter().position(|dear| dear == name));

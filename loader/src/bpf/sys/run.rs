@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use aya_obj::generated::{bpf_cmd, bpf_func_id, bpf_prog_type};
 
 use super::{Attribute, bpf, bpf_fd, raw};
+use crate::bpf::signals::BlockedSignals;
 
 /// The kernel lends its helpers to programs of a compatible licence only.
 const LICENSE: &std::ffi::CStr = c"GPL";
@@ -76,6 +77,7 @@ unsafe impl Attribute for TestRun {}
 
 /// Loads instructions as a classifier.
 pub(in crate::bpf) fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    let _blocked = BlockedSignals::new().map_err(io::Error::other)?;
     let mut attribute = ProgramLoad {
         program_type: bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS as u32,
         count: u32::try_from(instructions.len()).map_err(io::Error::other)?,
