@@ -294,6 +294,25 @@ fn a_slot_that_is_anothers_goes_to_no_single_segment() {
 }
 
 #[test]
+fn a_packet_from_before_another_took_the_slot_is_not_the_first_of_two() {
+    let shown = in_time(|programs| {
+        open(programs, &V4);
+        let other = segment(&V4, tcp::ACK).ports(50_001, 80);
+        send(programs, &segment(&V4, tcp::SYN).ports(50_001, 80));
+        send(programs, &other);
+        // A write frees the slot, and the connection takes it again with its opening segment.
+        let neighbour = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        programs.put_address(V4.b, neighbour).unwrap();
+        let became = open(programs, &V4);
+        send(programs, &other);
+        lose_flows(programs, &V4);
+        let again = send(programs, &segment(&V4, tcp::ACK));
+        (again == became, flows(programs, &V4).is_empty())
+    });
+    assert_eq!(shown, (true, true), "it was driven out");
+}
+
+#[test]
 fn what_the_other_side_says_drops_nothing_but_what_ends_the_connection_does() {
     for net in [V4, V6] {
         for (flags, is_served) in [(tcp::ACK, true), (END, false), (tcp::RST, false)] {

@@ -39,11 +39,12 @@ pub(crate) fn node() -> Lease<Programs> {
     node_with(&settings())
 }
 
-/// The programs with this node's maps, no flow, and counted entries. Their counters are not reset.
+/// The programs with this node's maps, no flow, an empty cache, and counted entries. Their counters are not reset.
 pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
     static POOL: Pool<Programs> = Pool::new();
     let make_fresh = |programs: Programs| {
         programs.forget_flows()?;
+        programs.forget_cache()?;
         Ok(programs)
     };
     let programs = POOL.lease(settings, Programs::load_with, make_fresh);

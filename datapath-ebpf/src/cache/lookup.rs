@@ -165,11 +165,11 @@ fn renew<F: FastHeader>(
 #[inline(always)]
 fn gets_slot(entry: &mut Entry, seen: &FastPacket, group: u32) -> bool {
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
-    let is_second = entry.candidate == group;
-    if seen.tcp_flags & tcp::SYN == 0 {
+    let gets = entry.candidate == group || (is_connection && is_free(entry));
+    if gets || seen.tcp_flags & tcp::SYN == 0 {
         entry.candidate = group;
     }
-    is_second || (is_connection && is_free(entry))
+    gets
 }
 
 /// True if an entry is of this packet's direction of its flow.
