@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud::call::query::{Items, Query, What};
 use cloud::inventory::Scope;
-use cloud::{EniId, Failure, InstanceId, VpcId};
+use cloud::{Class, EniId, Failure, InstanceId, VpcId};
 use ipam::Time;
 
 use crate::Settings;
@@ -122,6 +122,22 @@ pub(crate) struct Reading {
     /// The time at which its first page was requested.
     pub(crate) begun: Option<Time>,
     pub(crate) items: Items,
+    /// Pages that had no answer and were requested again.
+    pub(crate) repeats: u8,
+}
+
+impl Reading {
+    /// Pages without an answer that a listing may have. With more it begins again.
+    const MOST_REPEATS: u8 = 3;
+
+    /// True if a page that failed is requested again, so that a long listing is not read in vain.
+    /// EC2 forgets a token after a while, and the listing then begins again.
+    pub(crate) fn repeats(&mut self, class: Class) -> bool {
+        let is_later = self.query.page.is_some() && self.repeats < Self::MOST_REPEATS;
+        let is_lost = class == Class::Unanswered && is_later;
+        self.repeats += u8::from(is_lost);
+        is_lost || class == Class::Throttled
+    }
 }
 
 /// All reads.
@@ -278,6 +294,7 @@ impl Reads {
             },
             begun: None,
             items,
+            repeats: 0,
         });
     }
 

@@ -48,6 +48,29 @@ pub struct Logged {
     pub error: Option<String>,
     /// Set for a trial.
     pub dry_run: bool,
+    /// The page of a listing.
+    pub page: Option<LoggedPage>,
+}
+
+/// A page of a listing in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedPage {
+    /// The token that requested it; none for a first page.
+    pub token: Option<String>,
+    /// Its items.
+    pub items: usize,
+}
+
+impl LoggedPage {
+    fn of(call: &Call, outcome: &Result<Answer>) -> Option<Self> {
+        match (call, outcome) {
+            (Call::Describe(describe), Ok(Answer::Page(page))) => Some(Self {
+                token: describe.next.clone(),
+                items: page.items.len(),
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// The outcome of a request.
@@ -108,6 +131,7 @@ impl Cloud {
             action,
             error: outcome.as_ref().err().map(|failure| failure.code.clone()),
             dry_run: request.dry_run,
+            page: LoggedPage::of(&request.call, &outcome),
         });
         Reply { outcome, delivery }
     }

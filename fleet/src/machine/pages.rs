@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cloud::call::query::{Items, Page, What};
 use cloud::inventory::{Read, SETTLES, Scope};
-use cloud::{Class, Eni, Failure, InstanceId};
+use cloud::{Eni, Failure, InstanceId};
 use ipam::Time;
 
 use super::{Fleet, Pending};
@@ -65,7 +65,7 @@ impl Fleet {
             }
             Err(failure) => {
                 self.heed(&failure, at);
-                if failure.class == Class::Throttled {
+                if reading.repeats(failure.class) {
                     self.reads.waiting.push_front(reading);
                 } else {
                     self.reads.fail(&reading, failure, at.now);
@@ -160,6 +160,7 @@ mod tests {
             items: query.what.items(),
             query,
             begun: Some(at.now),
+            repeats: 0,
         };
         let page = |next: Option<&str>| Page {
             items: Items::Subnets(Vec::new()),
