@@ -579,16 +579,16 @@ async fn addresses_of_others_on_an_eni_are_named_and_make_it_no_less_ready() {
     };
     give_each(&mut actor, "fe80::1/64").await;
     let before = actor.status().await;
-    assert_eq!(before.traces, []);
+    assert_eq!(before.foreign_config, []);
     give_each(&mut actor, "10.0.77.77/24").await;
     let after = actor.status().await;
-    let named: BTreeSet<_> = after.traces.iter().map(|trace| trace.eni).collect();
+    let named: BTreeSet<_> = after.foreign_config.iter().map(|it| it.eni).collect();
     let secondary = after.enis.iter().map(|eni| eni.number);
     let secondary: BTreeSet<_> = secondary
         .flatten()
         .filter(|number| !number.is_primary())
         .collect();
-    assert_eq!(named, secondary, "{:?}", after.traces);
+    assert_eq!(named, secondary, "{:?}", after.foreign_config);
     assert_eq!(after.health, before.health);
 }
 

@@ -3,12 +3,12 @@
 pub(crate) mod bypassed;
 pub(crate) mod cluster;
 pub(crate) mod conntrack;
+pub(crate) mod foreign_config;
 pub(crate) mod health;
 pub(crate) mod masquerade;
 pub(crate) mod metrics;
 pub(crate) mod nat;
 pub(crate) mod refused;
-pub(crate) mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -170,7 +170,7 @@ impl<K: Host> Actor<K> {
             nat: self.nat_status(),
             service_nat: self.service_nat_status(),
             cluster: self.cluster_status(),
-            traces: self.traces(&others),
+            foreign_config: self.foreign_config(&others),
             bypassed_rules: self.bypassed_rules(),
             leftovers: others.leftovers,
             sysctls: sysctls.chain(masquerade::reserved_ports()).collect(),

@@ -33,8 +33,8 @@ pub use health::{Health, HealthState};
 pub use kernel::eni::EniStatus;
 pub use kernel::feature::MissingFeature;
 pub use kernel::foreign::{Direction, ForeignProgram, Mechanism, Position};
+pub use kernel::foreign_config::{ForeignConfig, ForeignConfigKind};
 pub use kernel::object::{ObjectKind, ObjectState, OwnedObject};
-pub use kernel::trace::{Trace, TraceKind};
 pub use readiness::Readiness;
 pub use refused::{Refused, RefusedKind};
 pub use status::{

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{AllocationStatus, ClusterStatus, EniStatus, Health, NatStatus};
+use crate::types::ForeignConfig;
 use crate::types::ObjectKind;
-use crate::types::Trace;
 use crate::types::{ForeignProgram, MissingFeature};
 
 /// The agent's state: the answer to `GET /v1/status`.
@@ -51,7 +51,7 @@ pub struct Status {
     /// Leftovers of network managers on ENIs. They are shown, never changed. None of them makes the
     /// node less ready by itself.
     #[serde(default)]
-    pub traces: Vec<Trace>,
+    pub foreign_config: Vec<ForeignConfig>,
     /// Rules of netfilter that packets of the direct path bypass, though they name pods, their
     /// devices or the metadata service, or clamp the MSS.
     ///

@@ -197,7 +197,7 @@ fn the_drop_ins_keep_networkd_off() {
     // the last one.
     healed(&fabric, "the primary set up anew", before);
     assert_eq!(rules(&fabric), before, "our rules stay: {}", manager.log());
-    assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));
+    assert_eq!(get(&fabric, "/v1/status")["foreign-config"], json!([]));
     takes(&fabric, &pods);
     fabric.finish().unwrap();
 }

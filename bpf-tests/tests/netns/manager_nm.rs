@@ -112,6 +112,6 @@ fn the_drop_in_keeps_network_manager_off() {
             "{log}"
         );
     }
-    assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));
+    assert_eq!(get(&fabric, "/v1/status")["foreign-config"], json!([]));
     fabric.finish().unwrap();
 }

@@ -23,7 +23,7 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
         check(eni["device"] == "ens6", || eni.to_string())
     });
     takes(&fabric, &pods);
-    assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));
+    assert_eq!(get(&fabric, "/v1/status")["foreign-config"], json!([]));
     let report = stream.finish().unwrap();
     println!("a new name: {report}");
     assert!(report.lost.is_empty(), "{report}");
@@ -51,7 +51,7 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
         .ip(&format!("link set ens6 address {mac}"))
         .unwrap();
     wait_for_eni(&fabric, 1, "ready");
-    assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));
+    assert_eq!(get(&fabric, "/v1/status")["foreign-config"], json!([]));
     takes(&fabric, &pods);
     fabric.finish().unwrap();
 }

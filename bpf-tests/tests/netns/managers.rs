@@ -36,17 +36,21 @@ pub(crate) fn named(
     object: &str,
     protocol: Option<&str>,
 ) -> anyhow::Result<()> {
-    let traces = status["traces"].as_array().context("no traces")?;
-    let found = traces.iter().any(|trace| {
-        trace["eni"] == eni
-            && trace["kind"] == kind
-            && trace["object"]
+    let foreign_config = status["foreign-config"]
+        .as_array()
+        .context("no foreign-config")?;
+    let found = foreign_config.iter().any(|one| {
+        one["eni"] == eni
+            && one["kind"] == kind
+            && one["object"]
                 .as_str()
                 .is_some_and(|text| text.contains(object))
-            && protocol.is_none_or(|protocol| trace["protocol"] == protocol)
-            && trace["hint"].as_str().is_some_and(|hint| !hint.is_empty())
+            && protocol.is_none_or(|protocol| one["protocol"] == protocol)
+            && one["hint"].as_str().is_some_and(|hint| !hint.is_empty())
     });
-    check(found, || format!("no {kind} {object} among {traces:#?}"))
+    check(found, || {
+        format!("no {kind} {object} among {foreign_config:#?}")
+    })
 }
 
 /// Waits until all of our objects are restored, checks that rules were repaired at least this often

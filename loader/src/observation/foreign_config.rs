@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::types::Trace;
-use api::types::TraceKind;
+use api::types::ForeignConfig;
+use api::types::ForeignConfigKind;
 use ipnet::IpNet;
 
 use crate::constants;
@@ -43,16 +43,16 @@ pub struct Placed<'a> {
     pub last: Option<u32>,
 }
 
-/// The traces on these ENIs, in the order of ENIs and kinds.
+/// Foreign configuration of these ENIs, in the order of ENIs and kinds.
 #[must_use]
-pub fn traces(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
+pub fn foreign_config(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<ForeignConfig> {
     let mut found = BTreeSet::new();
     for placed in enis {
         found.extend(changed_mac(*placed, seen.links));
         let Some(link) = placed.ifindex.and_then(|index| seen.links.get(&index)) else {
             continue;
         };
-        let on = |kind, object, protocol: Option<u8>| Trace {
+        let on = |kind, object, protocol: Option<u8>| ForeignConfig {
             eni: placed.eni.number,
             device: link.name.clone(),
             kind,
@@ -62,10 +62,10 @@ pub fn traces(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
         };
         if lacks_link_local(placed.eni, link.ifindex, seen.addresses) {
             let object = "no IPv6 link-local address".to_owned();
-            found.insert(on(TraceKind::NoLinkLocal, object, None));
+            found.insert(on(ForeignConfigKind::NoLinkLocal, object, None));
         }
         for net in foreign_addresses(placed.eni, link.ifindex, seen.addresses) {
-            found.insert(on(TraceKind::Address, net.to_string(), None));
+            found.insert(on(ForeignConfigKind::Address, net.to_string(), None));
         }
         if !placed.eni.number.is_primary() {
             let routes = seen.routes.iter();
@@ -77,7 +77,7 @@ pub fn traces(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
         }
         for rule in seen.rules {
             if let Some(object) = foreign_rule(rule, placed.eni) {
-                found.insert(on(TraceKind::Rule, object, Some(rule.protocol)));
+                found.insert(on(ForeignConfigKind::Rule, object, Some(rule.protocol)));
             }
         }
     }
@@ -118,7 +118,7 @@ fn lacks_link_local(eni: &Eni, ifindex: u32, addresses: &BTreeSet<(u32, IpNet)>)
 
 /// Addresses that the VPC gives to an ENI or its pods, where they should not be: pods' on any
 /// device, an ENI's own on another device.
-fn claims(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
+fn claims(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<ForeignConfig> {
     let mut found = Vec::new();
     for (ifindex, net) in seen.addresses {
         let Some(link) = seen.links.get(ifindex) else {
@@ -131,48 +131,48 @@ fn claims(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
             None => enis.iter().find(|placed| placed.eni.owns(address)),
         };
         if let Some(owner) = claimed {
-            found.push(Trace {
+            found.push(ForeignConfig {
                 eni: owner.eni.number,
                 device: link.name.clone(),
-                kind: TraceKind::Claim,
+                kind: ForeignConfigKind::Claim,
                 object: net.to_string(),
                 protocol: None,
-                hint: TraceKind::Claim.hint().to_owned(),
+                hint: ForeignConfigKind::Claim.hint().to_owned(),
             });
         }
     }
     found
 }
 
-fn changed_mac(placed: Placed<'_>, links: &BTreeMap<u32, Link>) -> Option<Trace> {
+fn changed_mac(placed: Placed<'_>, links: &BTreeMap<u32, Link>) -> Option<ForeignConfig> {
     let last = links.get(&placed.last?)?;
     let mac = last.mac.filter(|mac| *mac != placed.eni.mac)?;
-    placed.ifindex.is_none().then(|| Trace {
+    placed.ifindex.is_none().then(|| ForeignConfig {
         eni: placed.eni.number,
         device: last.name.clone(),
-        kind: TraceKind::Mac,
+        kind: ForeignConfigKind::Mac,
         object: format!("MAC {mac}, which was {}", placed.eni.mac),
         protocol: None,
-        hint: TraceKind::Mac.hint().to_owned(),
+        hint: ForeignConfigKind::Mac.hint().to_owned(),
     })
 }
 
-/// The kind of trace that a route is; none for a route that the kernel makes for each device or
+/// The kind of foreign configuration that a route is; none for a route that the kernel makes for each device or
 /// address.
-fn route_kind(route: &ForeignRoute) -> Option<TraceKind> {
+fn route_kind(route: &ForeignRoute) -> Option<ForeignConfigKind> {
     let net = route.destination;
     if net.prefix_len() == 0 {
-        return Some(TraceKind::DefaultRoute);
+        return Some(ForeignConfigKind::DefaultRoute);
     }
     if route.protocol != PROTOCOL_KERNEL || route.gateway.is_some() {
-        return Some(TraceKind::Route);
+        return Some(ForeignConfigKind::Route);
     }
     let of_every_device = match net.addr() {
         IpAddr::V4(_) => false,
         IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),
     };
     let of_the_address = net.prefix_len() == net.max_prefix_len();
-    (!of_every_device && !of_the_address).then_some(TraceKind::ConnectedRoute)
+    (!of_every_device && !of_the_address).then_some(ForeignConfigKind::ConnectedRoute)
 }
 
 fn route_text(route: &ForeignRoute) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::types::Trace;
+use api::types::ForeignConfig;
 use api::types::{
     DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
     SysctlStatus,
@@ -86,9 +86,9 @@ fn tables(status: &Status, paint: Paint) -> String {
         out += "\nSysctls that affect Towpath\n";
         out += &sysctl_table(&status.sysctls, paint);
     }
-    if !status.traces.is_empty() {
+    if !status.foreign_config.is_empty() {
         out += "\nSettings of network managers (shown, never changed; deploy/host prevents them)\n";
-        out += &traces(&status.traces, paint);
+        out += &foreign_config(&status.foreign_config, paint);
     }
     out += &titled(BYPASSED, &status.bypassed_rules, paint);
     out += &titled(LEFT_BEHIND, &status.leftovers, paint);
@@ -133,18 +133,18 @@ fn foreign_programs(programs: &[ForeignProgram], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// Traces of network managers.
-fn traces(traces: &[Trace], paint: Paint) -> String {
+/// What network managers left on ENIs.
+fn foreign_config(all: &[ForeignConfig], paint: Paint) -> String {
     let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
-    for trace in traces {
+    for one in all {
         table.row(
             Tone::Warning,
             [
-                trace.eni.to_string(),
-                trace.device.clone(),
-                trace.object.clone(),
-                trace.protocol.clone().unwrap_or_default(),
-                trace.hint.clone(),
+                one.eni.to_string(),
+                one.device.clone(),
+                one.object.clone(),
+                one.protocol.clone().unwrap_or_default(),
+                one.hint.clone(),
             ],
         );
     }
@@ -280,9 +280,9 @@ mod tests {
     use super::*;
     use api::ids::EniNumber;
     use api::types::Direction;
+    use api::types::ForeignConfigKind;
     use api::types::ObjectKind;
     use api::types::RepairWar;
-    use api::types::TraceKind;
     use api::types::{AllocationStatus, SysctlStatus};
     use api::types::{ForeignProgram, Mechanism, MissingFeature};
 
@@ -335,10 +335,10 @@ mod tests {
             nat: api::types::NatStatus::default(),
             service_nat: ServiceNatStatus::default(),
             cluster: None,
-            traces: vec![Trace {
+            foreign_config: vec![ForeignConfig {
                 eni: EniNumber(1),
                 device: "ens6".into(),
-                kind: TraceKind::DefaultRoute,
+                kind: ForeignConfigKind::DefaultRoute,
                 object: "default via 10.0.1.1 metric 1024".into(),
                 protocol: Some("dhcp".into()),
                 hint: "make the device unmanaged".into(),

@@ -3,5 +3,5 @@
 pub(super) mod eni;
 pub(super) mod feature;
 pub(super) mod foreign;
+pub(super) mod foreign_config;
 pub(super) mod object;
-pub(super) mod trace;

@@ -78,8 +78,8 @@ impl Host {
         });
     }
 
-    /// Kind, ENI, device, object and protocol of every trace.
-    fn traces(&self) -> Vec<(TraceKind, u8, String, String, Option<String>)> {
+    /// Kind, ENI, device, object and protocol of all of it.
+    fn foreign_config(&self) -> Vec<(ForeignConfigKind, u8, String, String, Option<String>)> {
         let placed = self.enis.iter().map(|eni| {
             let by_mac = |link: &&Link| link.mac == Some(eni.mac);
             Placed {
@@ -95,26 +95,26 @@ impl Host {
             routes: &self.routes,
             rules: &self.rules,
         };
-        let found = traces(&placed, seen).into_iter();
+        let found = foreign_config(&placed, seen).into_iter();
         found
             .map(|t| (t.kind, t.eni.0, t.device, t.object, t.protocol))
             .collect()
     }
 }
 
-fn trace(
-    kind: TraceKind,
+fn foreign(
+    kind: ForeignConfigKind,
     (eni, device): (u8, &str),
     object: &str,
     protocol: Option<&str>,
-) -> (TraceKind, u8, String, String, Option<String>) {
+) -> (ForeignConfigKind, u8, String, String, Option<String>) {
     let protocol = protocol.map(str::to_owned);
     (kind, eni, device.to_owned(), object.to_owned(), protocol)
 }
 
 #[test]
 fn a_node_as_it_should_be_has_none() {
-    assert_eq!(Host::new().traces(), []);
+    assert_eq!(Host::new().foreign_config(), []);
 }
 
 #[test]
@@ -127,29 +127,29 @@ fn what_a_dhcp_client_does_to_a_secondary_eni_is_named() {
     host.route(ETH0 + 1, "10.0.0.2/32", Some("10.0.1.1"), 16);
     let eth1 = (1, "eth1");
     assert_eq!(
-        host.traces(),
+        host.foreign_config(),
         [
-            trace(TraceKind::Address, eth1, "10.0.1.10/24", None),
-            trace(
-                TraceKind::DefaultRoute,
+            foreign(ForeignConfigKind::Address, eth1, "10.0.1.10/24", None),
+            foreign(
+                ForeignConfigKind::DefaultRoute,
                 eth1,
                 "default via 10.0.1.1",
                 Some("dhcp")
             ),
-            trace(
-                TraceKind::DefaultRoute,
+            foreign(
+                ForeignConfigKind::DefaultRoute,
                 eth1,
                 "default via fe80:ec2::1",
                 Some("ra")
             ),
-            trace(
-                TraceKind::ConnectedRoute,
+            foreign(
+                ForeignConfigKind::ConnectedRoute,
                 eth1,
                 "10.0.1.0/24",
                 Some("kernel")
             ),
-            trace(
-                TraceKind::Route,
+            foreign(
+                ForeignConfigKind::Route,
                 eth1,
                 "10.0.0.2/32 via 10.0.1.1",
                 Some("dhcp")
@@ -164,12 +164,12 @@ fn a_link_local_address_that_is_gone_is_named_where_pods_need_it() {
     let gone: IpNet = "fe80::1/64".parse().unwrap();
     host.addresses.retain(|(_, net)| *net != gone);
     let object = "no IPv6 link-local address";
-    let named = trace(TraceKind::NoLinkLocal, (1, "eth1"), object, None);
-    assert_eq!(host.traces(), [named]);
+    let named = foreign(ForeignConfigKind::NoLinkLocal, (1, "eth1"), object, None);
+    assert_eq!(host.foreign_config(), [named]);
     for eni in &mut host.enis {
         eni.blocks.retain(|block| block.addr().is_ipv4());
     }
-    assert_eq!(host.traces(), []);
+    assert_eq!(host.foreign_config(), []);
 }
 
 /// A pod's address that `amazon-ec2-net-utils` puts on the ENI, one on the primary, and the ENI's
@@ -182,14 +182,19 @@ fn addresses_that_are_another_ones_are_claims() {
     host.address(ETH0, "10.0.1.10/24");
     host.address(ETH0 + 1, "10.0.0.10/32");
     assert_eq!(
-        host.traces(),
+        host.foreign_config(),
         [
             // The primary's own address, which is foreign on the secondary.
-            trace(TraceKind::Claim, (0, "eth1"), "10.0.0.10/32", None),
-            trace(TraceKind::Claim, (1, "eth0"), "10.0.1.10/24", None),
-            trace(TraceKind::Claim, (1, "eth0"), "10.0.1.64/28", None),
-            trace(TraceKind::Address, (1, "eth1"), "10.0.0.10/32", None),
-            trace(TraceKind::Claim, (1, "eth1"), "10.0.1.20/32", None),
+            foreign(ForeignConfigKind::Claim, (0, "eth1"), "10.0.0.10/32", None),
+            foreign(ForeignConfigKind::Claim, (1, "eth0"), "10.0.1.10/24", None),
+            foreign(ForeignConfigKind::Claim, (1, "eth0"), "10.0.1.64/28", None),
+            foreign(
+                ForeignConfigKind::Address,
+                (1, "eth1"),
+                "10.0.0.10/32",
+                None
+            ),
+            foreign(ForeignConfigKind::Claim, (1, "eth1"), "10.0.1.20/32", None),
         ]
     );
 }
@@ -203,9 +208,17 @@ fn rules_for_an_enis_addresses_that_are_not_ours_are_named() {
     host.rule(10_001, "192.0.2.1/32", 10_001);
     let rule = |source: &str| {
         let object = format!("rule 10001: from {source} lookup 10001");
-        trace(TraceKind::Rule, (1, "eth1"), &object, Some("static"))
+        foreign(
+            ForeignConfigKind::Rule,
+            (1, "eth1"),
+            &object,
+            Some("static"),
+        )
     };
-    assert_eq!(host.traces(), [rule("10.0.1.10/32"), rule("10.0.1.20/32")]);
+    assert_eq!(
+        host.foreign_config(),
+        [rule("10.0.1.10/32"), rule("10.0.1.20/32")]
+    );
 }
 
 #[test]
@@ -213,10 +226,13 @@ fn a_changed_mac_is_named_and_a_new_name_is_not() {
     let mut host = Host::new();
     let link = host.links.get_mut(&(ETH0 + 1)).unwrap();
     link.name = "ens6".to_owned();
-    assert_eq!(host.traces(), []);
+    assert_eq!(host.foreign_config(), []);
     let link = host.links.get_mut(&(ETH0 + 1)).unwrap();
     link.mac = Some(MacAddr([2, 0, 0, 0, 0, 0x99]));
-    let found = host.traces();
+    let found = host.foreign_config();
     let object = "MAC 02:00:00:00:00:99, which was 02:00:00:00:00:01";
-    assert_eq!(found[0], trace(TraceKind::Mac, (1, "ens6"), object, None));
+    assert_eq!(
+        found[0],
+        foreign(ForeignConfigKind::Mac, (1, "ens6"), object, None)
+    );
 }

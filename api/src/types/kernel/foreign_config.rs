@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::EniNumber;
 
-/// Kind of a trace.
+/// Kind of foreign configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TraceKind {
+pub enum ForeignConfigKind {
     /// Another MAC on the device that had the ENI's.
     Mac,
     /// A secondary ENI with IPv6 for pods has no link-local address.
@@ -26,8 +26,8 @@ pub enum TraceKind {
     Rule,
 }
 
-impl TraceKind {
-    /// Effect of the trace, and the remedy.
+impl ForeignConfigKind {
+    /// Effect of it, and the remedy.
     #[must_use]
     pub fn hint(self) -> &'static str {
         match self {
@@ -58,22 +58,22 @@ impl TraceKind {
     }
 }
 
-/// One trace.
+/// An object that other software left on an ENI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Trace {
+pub struct ForeignConfig {
     /// The ENI that it is about.
     pub eni: EniNumber,
     /// The device that it is on.
     pub device: String,
-    /// Kind of the trace.
-    pub kind: TraceKind,
+    /// Its kind.
+    pub kind: ForeignConfigKind,
     /// The object, in the words that `ip` uses.
     pub object: String,
     /// Origin of a route or rule, by the kernel's name of its protocol: `dhcp`, `ra`, `kernel`,
     /// `static` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Effect of the trace, and the remedy.
+    /// Effect of it, and the remedy.
     pub hint: String,
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use api::types::ForeignConfig;
 use api::types::Readiness;
-use api::types::Trace;
 use loader::netlink::Others;
-use loader::observation::foreign_config::{Placed, Seen, traces};
+use loader::observation::foreign_config::{Placed, Seen, foreign_config};
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;
@@ -19,8 +19,8 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    /// The traces on the ENIs in use. An excluded ENI belongs to other software.
-    pub(crate) fn traces(&self, others: &Others) -> Vec<Trace> {
+    /// Foreign configuration of the ENIs in use. An excluded ENI belongs to other software.
+    pub(crate) fn foreign_config(&self, others: &Others) -> Vec<ForeignConfig> {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return Vec::new();
         };
@@ -40,7 +40,7 @@ impl<K: Host> Actor<K> {
             routes: &others.routes,
             rules: &others.rules,
         };
-        traces(&enis, seen)
+        foreign_config(&enis, seen)
     }
 
     /// Records the devices of the ENIs, so that an ENI whose MAC changes can still be identified.
