@@ -244,20 +244,20 @@ impl<T: Tables> Sweeper<T> {
         }
         let mut notes = Vec::new();
         for kind in [NoteKind::Inbound, NoteKind::Stack] {
-            let ends = self.notes(kind, input, &short, (&mut sweep, &mut counts))?;
-            notes.push((kind, ends));
+            let removals = self.notes(kind, input, &short, (&mut sweep, &mut counts))?;
+            notes.push((kind, removals));
         }
         self.crowded = crowd.crowded(self.limits.ports);
         sweep.corrected = self.quotas.settle(&self.tables, &written, &counts)?;
-        for ends in flows {
-            let ends = self.ask(ends, &mut sweep);
-            sweep.reaped += self.tables.reap_flows(&ends.over)?;
-            sweep.gone += self.tables.reap_flows(&ends.gone)?;
+        for removals in flows {
+            let removals = self.ask(removals, &mut sweep);
+            sweep.reaped += self.tables.reap_flows(&removals.expired)?;
+            sweep.gone += self.tables.reap_flows(&removals.orphaned)?;
         }
-        for (kind, ends) in notes {
-            let ends = self.ask(ends, &mut sweep);
-            sweep.reaped += self.tables.reap_notes(kind, &ends.over)?;
-            sweep.gone += self.tables.reap_notes(kind, &ends.gone)?;
+        for (kind, removals) in notes {
+            let removals = self.ask(removals, &mut sweep);
+            sweep.reaped += self.tables.reap_notes(kind, &removals.expired)?;
+            sweep.gone += self.tables.reap_notes(kind, &removals.orphaned)?;
         }
         sweep.ask_marks(&input.resting, self.tracker.as_mut());
         blocks.clean(&self.tables)?;
@@ -281,7 +281,7 @@ impl<T: Tables> Sweeper<T> {
         input: &SweepInput,
         short: &Shortages,
         seen: &mut Seen<'_>,
-    ) -> Result<Ends<ReapFlow>> {
+    ) -> Result<Removals<ReapFlow>> {
         let Seen {
             sweep,
             blocks,
@@ -290,7 +290,7 @@ impl<T: Tables> Sweeper<T> {
         } = seen;
         let expiry = self.expiry()?;
         let mut pods = Pods::new(&self.tables, input);
-        let mut ends = Ends::default();
+        let mut removals = Removals::default();
         self.tables.flows(family, &mut |key, flow| {
             *counts.entry(flow.endpoint).or_default() += 1;
             sweep.enis.insert(EniNumber(key.eni));
@@ -311,15 +311,15 @@ impl<T: Tables> Sweeper<T> {
                     last_seen: flow.last_seen,
                 };
                 let Some(tuple) = expiry.asked_of_flow(key, flow) else {
-                    ends.over.push(item);
+                    removals.expired.push(item);
                     return;
                 };
                 // It stays in the census until conntrack has been read.
-                ends.idle.push((tuple, item));
+                removals.idle.push((tuple, item));
             }
             if is_lost {
                 let (key, last_seen) = (*key, ReapFlow::ALWAYS);
-                ends.gone.push(ReapFlow { key, last_seen });
+                removals.orphaned.push(ReapFlow { key, last_seen });
                 return;
             }
             let kind = FlowKind::of(flow.endpoint);
@@ -329,7 +329,7 @@ impl<T: Tables> Sweeper<T> {
             }
         })?;
         pods.finish()?;
-        Ok(ends)
+        Ok(removals)
     }
 
     /// Scans the notes of a kind.
@@ -339,10 +339,10 @@ impl<T: Tables> Sweeper<T> {
         input: &SweepInput,
         short: &Shortages,
         (sweep, counts): (&mut Sweep, &mut HashMap<u32, u32>),
-    ) -> Result<Ends<ReapNote>> {
+    ) -> Result<Removals<ReapNote>> {
         let expiry = self.expiry()?;
         let mut pods = Pods::new(&self.tables, input);
-        let mut ends = Ends::default();
+        let mut removals = Removals::default();
         self.tables.notes(kind, &mut |tuple, note| {
             sweep.enis.insert(EniNumber(note.eni));
             if kind == NoteKind::Inbound {
@@ -360,14 +360,14 @@ impl<T: Tables> Sweeper<T> {
             };
             if expiry.is_note_over(kind, tuple, note) {
                 if kind == NoteKind::Inbound || !expiry.is_to_be_asked(tuple, note) {
-                    ends.over.push(item());
+                    removals.expired.push(item());
                     return;
                 }
-                ends.idle.push((key, item()));
+                removals.idle.push((key, item()));
             }
             if is_lost {
                 // The next pod with the address may take it over before it goes.
-                ends.gone.push(item());
+                removals.orphaned.push(item());
             } else {
                 let family = Family::of(tuple.pod.into());
                 let phase = note_phase(kind, tuple, note);
@@ -375,22 +375,22 @@ impl<T: Tables> Sweeper<T> {
             }
         })?;
         pods.finish()?;
-        Ok(ends)
+        Ok(removals)
     }
 
     /// Adds the flows that are not in conntrack any more to those that are over. Flows stay where
     /// conntrack cannot be read.
-    fn ask<I>(&mut self, mut ends: Ends<I>, sweep: &mut Sweep) -> Ends<I> {
-        for (tuple, item) in ends.idle.drain(..) {
+    fn ask<I>(&mut self, mut removals: Removals<I>, sweep: &mut Sweep) -> Removals<I> {
+        for (tuple, item) in removals.idle.drain(..) {
             match self.tracker.has(&tuple) {
                 Ok(true) => {}
-                Ok(false) => ends.over.push(item),
+                Ok(false) => removals.expired.push(item),
                 Err(error) => {
                     sweep.error.get_or_insert(format!("{error:#}"));
                 }
             }
         }
-        ends
+        removals
     }
 }
 
@@ -403,20 +403,20 @@ struct Seen<'a> {
 }
 
 /// Entries to remove.
-struct Ends<I> {
+struct Removals<I> {
     /// Idle for too long.
-    over: Vec<I>,
+    expired: Vec<I>,
     /// Of endpoints that are gone.
-    gone: Vec<I>,
+    orphaned: Vec<I>,
     /// Idle for too long, unless conntrack has an entry.
     idle: Vec<(PodTuple, I)>,
 }
 
-impl<I> Default for Ends<I> {
+impl<I> Default for Removals<I> {
     fn default() -> Self {
         Self {
-            over: Vec::new(),
-            gone: Vec::new(),
+            expired: Vec::new(),
+            orphaned: Vec::new(),
             idle: Vec::new(),
         }
     }

@@ -9,7 +9,7 @@ use datapath_common::headers::Tcp;
 use datapath_common::progress::Ending;
 
 use super::flow;
-use super::host_socket::{self, Ends};
+use super::host_socket::{self, FlowEnds};
 use crate::packet::Packet;
 use crate::scratch::{self, ScratchRef, scratch};
 
@@ -88,7 +88,7 @@ enum Socket {
 
 #[inline(always)]
 fn socket(skb: *mut __sk_buff, scratch: ScratchRef, tuple: &PodTuple, namespace: u32) -> Socket {
-    let ends = Ends {
+    let ends = FlowEnds {
         remote: tuple.remote,
         remote_port: tuple.remote_port,
         own: tuple.pod,

@@ -11,7 +11,7 @@ use crate::scratch::SocketTuple;
 pub(super) const CURRENT_NETNS: u64 = u64::MAX;
 
 /// Both ends of what a socket receives; ports as they lie in a packet.
-pub(super) struct Ends {
+pub(super) struct FlowEnds {
     pub(super) remote: Addr,
     pub(super) remote_port: u16,
     pub(super) own: Addr,
@@ -30,7 +30,7 @@ pub(super) fn has(
     if key.protocol != protocol::TCP && key.protocol != protocol::UDP {
         return false;
     }
-    let ends = Ends {
+    let ends = FlowEnds {
         remote: key.remote,
         remote_port: key.remote_port,
         own: address,
@@ -57,7 +57,7 @@ pub(super) fn has(
 
 /// Writes the addresses and ports of a socket's received packets. Returns their length in bytes.
 #[inline(always)]
-pub(super) fn write(ends: &Ends, tuple: &mut SocketTuple) -> u32 {
+pub(super) fn write(ends: &FlowEnds, tuple: &mut SocketTuple) -> u32 {
     let (source, destination) = (ends.remote.words(), ends.own.words());
     let ports = headers::word([ends.remote_port, ends.own_port]);
     if ends.remote.is_v4() {

@@ -74,17 +74,17 @@ pub struct World {
 }
 
 /// Two ends of a link: the nearer one's address, the farther one's, and the prefix length.
-type Ends = (&'static str, &'static str, u8);
+type LinkEnds = (&'static str, &'static str, u8);
 
-const NEAR: [Ends; 2] = [
+const NEAR: [LinkEnds; 2] = [
     ("8.8.3.1", "8.8.3.2", 24),
     ("2606:4700:3::1", "2606:4700:3::2", 64),
 ];
-const FAR: [Ends; 2] = [
+const FAR: [LinkEnds; 2] = [
     ("8.8.4.1", "8.8.4.10", 24),
     ("2606:4700:10::1", "2606:4700:10::10", 64),
 ];
-const METADATA: [Ends; 2] = [
+const METADATA: [LinkEnds; 2] = [
     ("169.254.169.1", "169.254.169.254", 24),
     ("fd00:ec2::1", "fd00:ec2::254", 64),
 ];
@@ -233,7 +233,7 @@ impl World {
 }
 
 /// Connects a nearer namespace's new device with a farther one's.
-fn connect(near: (&Netns, &str), far: (&Netns, &str), ends: [Ends; 2], mtu: u32) -> Result<()> {
+fn connect(near: (&Netns, &str), far: (&Netns, &str), ends: [LinkEnds; 2], mtu: u32) -> Result<()> {
     let ((near, near_device), (far, far_device)) = (near, far);
     let mut near_batch = format!(
         "link add {near_device} mtu {mtu} type veth peer name {far_device} netns {} mtu {mtu}\n\
