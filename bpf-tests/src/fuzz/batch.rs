@@ -16,8 +16,8 @@ use super::aim::Aim;
 use super::clock::Clock;
 use super::frame::{given, hex, is_accepted, is_wrong_sum, show};
 use super::node::{self, DEVICES};
-use super::plant::Planter;
-use super::remembered::Tables;
+use super::preload::Preloader;
+use super::snapshot::Tables;
 use super::variant::Variant;
 use crate::model::stack::StackCounts;
 use crate::model::state::State;
@@ -224,14 +224,14 @@ impl<'a> Batch<'a> {
         node::choose_policy(&mut loaded.programs, &mut loaded.world, &mut random)?;
         node::choose_shaped(&mut loaded.programs, &mut loaded.world, &mut random)?;
         let (begin, started) = (loaded.clock.now()?, Instant::now());
-        let planter = Planter {
+        let preloader = Preloader {
             world: &loaded.world,
             tables: &loaded.tables,
             random: &mut random,
             state: State::default(),
             now: begin,
         };
-        let state = planter.plant(&loaded.programs)?;
+        let state = preloader.preload(&loaded.programs)?;
         loaded.tables.count_notes()?;
         let noted = stack_counts(&loaded.programs)?;
         Ok(Self {

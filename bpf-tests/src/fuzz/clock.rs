@@ -9,7 +9,7 @@ use testkit::testrun::tables::{Given, Runner};
 
 use super::batch::mixed;
 use super::node;
-use super::remembered::Tables;
+use super::snapshot::Tables;
 
 /// Packets that are sent to read the clock: some of them are whole.
 const PROBES: u64 = 64;
@@ -17,7 +17,7 @@ const PROBES: u64 = 64;
 /// Limit for the delay of the kernel's jiffies relative to its clock, twice the maximum.
 ///
 /// While the CPU that counts them is halted, another one takes over after five ticks of its own
-/// (`MAX_STALLED_JIFFIES`, kernel/time/tick-sched.c). A planted entry must not seem to come from
+/// (`MAX_STALLED_JIFFIES`, kernel/time/tick-sched.c). A preloaded entry must not seem to come from
 /// the future, as it would count as very old.
 const STALLED: u64 = 10;
 

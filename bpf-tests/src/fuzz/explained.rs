@@ -25,8 +25,8 @@ use super::batch::mixed;
 use super::clock::Clock;
 use super::node::{self, ENIS, VETHS, pod_addresses, remotes, translation_addresses};
 use super::packet::{OTHERS, once_in, pick};
-use super::plant::Planter;
-use super::remembered::Tables;
+use super::preload::Preloader;
+use super::snapshot::Tables;
 use super::variant::Variant;
 use crate::model::parse::{SCTP, TCP, UDP};
 use crate::model::state::{Inside, State};
@@ -100,14 +100,14 @@ impl Explained {
         self.tables.clear()?;
         node::choose_policy(&mut self.programs, &mut self.world, &mut random)?;
         node::choose_shaped(&mut self.programs, &mut self.world, &mut random)?;
-        let state = Planter {
+        let state = Preloader {
             world: &self.world,
             tables: &self.tables,
             random: &mut random,
             state: State::default(),
             now: self.clock.now()?,
         }
-        .plant(&self.programs)?;
+        .preload(&self.programs)?;
         self.tables.count_notes()?;
         if once_in(&mut random, 3) {
             let (missing, _) = pick(&mut random, &ENIS);

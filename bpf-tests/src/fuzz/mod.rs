@@ -14,8 +14,8 @@ mod frame;
 mod groups;
 mod node;
 mod packet;
-mod plant;
-mod remembered;
+mod preload;
+mod snapshot;
 mod variant;
 
 pub use batch::{Failure, Fuzzer, Outcomes, PACKETS, make_devices};

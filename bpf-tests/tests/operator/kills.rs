@@ -170,6 +170,6 @@ fn lose_an_answer(bed: &Bed, random: &mut Random) -> Result<()> {
     let action = actions[random.below(actions.len())];
     let fault = json!({"action": action, "skip": random.below(2), "kind": "answer-lost"});
     let fault = serde_json::from_value(fault)?;
-    bed.cloud.with(|cloud, _| cloud.plant(fault));
+    bed.cloud.with(|cloud, _| cloud.inject(fault));
     Ok(())
 }

@@ -152,7 +152,7 @@ impl Cloud {
             ));
         }
         if let Some(FaultKind::Refused(code)) = fault {
-            return Err(Failure::new(code, "a fault that the test planted"));
+            return Err(Failure::new(code, "a fault that the test injected"));
         }
         self.authorise(caller, &request.call)?;
         if request.dry_run {
@@ -228,8 +228,8 @@ impl Cloud {
         self.log.iter()
     }
 
-    /// Plants a fault.
-    pub fn plant(&mut self, fault: crate::fault::Fault) {
+    /// Injects a fault.
+    pub fn inject(&mut self, fault: crate::fault::Fault) {
         self.faults.0.push(fault);
     }
 

@@ -503,8 +503,8 @@ fn every_filter_of_a_listing_has_values() {
 
 #[test]
 fn faults_come_before_and_after_the_effect() {
-    let plant = |cloud: &mut Cloud, kind| {
-        cloud.plant(Fault {
+    let inject = |cloud: &mut Cloud, kind| {
+        cloud.inject(Fault {
             action: "CreateNetworkInterface".to_owned(),
             names: None,
             skip: 0,
@@ -516,15 +516,15 @@ fn faults_come_before_and_after_the_effect() {
         (cloud.interfaces().count() - before, reply)
     };
     let mut cloud = cloud();
-    let (made, reply) = plant(&mut cloud, FaultKind::Refused("InternalError".to_owned()));
+    let (made, reply) = inject(&mut cloud, FaultKind::Refused("InternalError".to_owned()));
     assert_eq!((made, code(reply.outcome)), (0, "InternalError".to_owned()));
-    let (made, reply) = plant(&mut cloud, FaultKind::Unheard);
+    let (made, reply) = inject(&mut cloud, FaultKind::Unheard);
     assert_eq!((made, reply.delivery), (0, Delivery::Lost));
-    let (made, reply) = plant(&mut cloud, FaultKind::AnswerLost);
+    let (made, reply) = inject(&mut cloud, FaultKind::AnswerLost);
     assert_eq!((made, reply.delivery), (1, Delivery::Lost));
-    let (made, _) = plant(&mut cloud, FaultKind::Twice);
+    let (made, _) = inject(&mut cloud, FaultKind::Twice);
     assert_eq!(made, 2);
-    let (made, reply) = plant(&mut cloud, FaultKind::Cut);
+    let (made, reply) = inject(&mut cloud, FaultKind::Cut);
     assert_eq!((made, reply.delivery), (1, Delivery::Cut));
     assert_eq!(cloud.log().count(), 5);
 }

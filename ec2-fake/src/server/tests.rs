@@ -64,7 +64,7 @@ impl Bed {
         tokio::task::spawn_blocking(exchange).await.unwrap()
     }
 
-    fn plant(&self, action: &str, kind: FaultKind) {
+    fn inject(&self, action: &str, kind: FaultKind) {
         let fault = Fault {
             action: action.to_owned(),
             names: None,
@@ -72,7 +72,7 @@ impl Bed {
             count: 1,
             kind,
         };
-        self.fake.with(|cloud, _| cloud.plant(fault));
+        self.fake.with(|cloud, _| cloud.inject(fault));
     }
 
     fn interfaces(&self) -> usize {
@@ -142,7 +142,7 @@ async fn a_fault_comes_before_or_after_the_effect() {
     ];
     for (kind, more) in cases {
         let before = bed.interfaces();
-        bed.plant("CreateNetworkInterface", kind.clone());
+        bed.inject("CreateNetworkInterface", kind.clone());
         let answer = bed.call(CREATE).await;
         assert_eq!(bed.interfaces() - before, more, "{kind:?}");
         let whole = answer.ends_with("</CreateNetworkInterfaceResponse>");
@@ -168,7 +168,7 @@ async fn a_fault_comes_before_or_after_the_effect() {
 #[tokio::test]
 async fn an_answer_that_is_late_comes_after_its_time() {
     let bed = Bed::new(Settings::immediate()).await;
-    bed.plant("DescribeVpcs", FaultKind::Late(200));
+    bed.inject("DescribeVpcs", FaultKind::Late(200));
     let started = std::time::Instant::now();
     assert!(bed.call(VPCS).await.ends_with("</DescribeVpcsResponse>"));
     assert!(started.elapsed() >= Duration::from_millis(200));

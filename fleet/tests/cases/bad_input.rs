@@ -218,7 +218,7 @@ fn a_listing_goes_on_with_the_page_that_had_no_answer_unless_many_have_none() {
             bed.cloud.call(date, "others", &request).outcome.unwrap();
         }
         bed.run(MINUTE);
-        bed.cloud.plant(Fault {
+        bed.cloud.inject(Fault {
             action: "DescribeNetworkInterfaces".to_owned(),
             names: None,
             // The first page, and the listing of loose ENIs.
@@ -259,7 +259,7 @@ fn answers_that_are_cut_or_no_xml_are_repeated_and_do_nothing_twice() {
         let mut bed = Bed::new(&world());
         bed.add_node("one", "m5.large", "subnet-a");
         bed.run(MINUTE);
-        bed.cloud.plant(Fault {
+        bed.cloud.inject(Fault {
             action: action.to_owned(),
             names: None,
             skip: 0,

@@ -61,7 +61,7 @@ fn scenario(bed: &mut Bed, name: &str, what: &str) {
     }
     if deletes {
         // The ENI waits for so long that it is not wanted any more.
-        bed.cloud.plant(ec2_fake::Fault {
+        bed.cloud.inject(ec2_fake::Fault {
             action: "AttachNetworkInterface".to_owned(),
             names: None,
             skip: 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ec2_fake::{Fault as Planted, FaultKind, Settings as Rules, world::World};
+use ec2_fake::{Fault as InjectedFault, FaultKind, Settings as Rules, world::World};
 use fleet::{About, Settings, Standing};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn bed() -> Bed {
 }
 
 fn refuse(bed: &mut Bed, action: &str, code: &str, count: u32) {
-    bed.cloud.plant(Planted {
+    bed.cloud.inject(InjectedFault {
         action: action.to_owned(),
         names: None,
         skip: 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ec2_fake::{Associate, Call, Fault as Planted, FaultKind, Request, Settings as Rules};
+use ec2_fake::{Associate, Call, Fault as InjectedFault, FaultKind, Request, Settings as Rules};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, Fault, Planned, document, world_of};
@@ -172,7 +172,7 @@ fn an_address_that_another_client_took_is_passed_over() {
     let mut bed = bed(&["one", "other"], 2);
     ask(&mut bed, "other", &Value::Null);
     // The operator has read the addresses, and waits for its ENIs.
-    bed.cloud.plant(Planted {
+    bed.cloud.inject(InjectedFault {
         action: CALL.to_owned(),
         names: None,
         skip: 0,
@@ -331,7 +331,7 @@ fn missing_rights_are_named_by_that_node_alone() {
     for action in ["DescribeAddresses", CALL] {
         let mut bed = bed(&["one", "other"], 1);
         ask(&mut bed, "other", &Value::Null);
-        bed.cloud.plant(Planted {
+        bed.cloud.inject(InjectedFault {
             action: action.to_owned(),
             names: None,
             skip: 0,

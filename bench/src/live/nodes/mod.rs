@@ -4,6 +4,6 @@ pub mod by_hand;
 pub mod floor;
 pub mod kernel;
 pub mod ours;
-pub mod plant;
+pub mod preload;
 pub mod site;
 pub mod vpc_cni;

@@ -9,7 +9,7 @@ use testkit::fabric::eventually::check;
 use testkit::fabric::layout::{Addressing, Eni};
 use testkit::fabric::{Fabric, Spec, counters, document};
 
-use super::plant;
+use super::preload;
 use super::site::{ENI, Expected, Site, Traffic};
 
 /// Size of a node.
@@ -87,7 +87,7 @@ impl Size {
 /// A node of a size, with a real pod in the middle of the others.
 ///
 /// The agent sets up the real pod, and everything that does not depend on endpoints. It is then
-/// killed: pinned objects keep working, and it would remove the planted endpoints.
+/// killed: pinned objects keep working, and it would remove the preloaded endpoints.
 ///
 /// # Errors
 /// When something cannot be set up, or packets leave with a wrong source or by a wrong ENI.
@@ -108,9 +108,9 @@ pub fn site(size: Size, service_nat: bool) -> Result<Site> {
     let mut site = Site::new(fabric, pod)?;
     goes_past_the_stack(&site)?;
     site.fabric.agent.kill()?;
-    plant::gateways(&site.fabric)?;
-    plant::endpoints(&site.fabric, &site.pod, size.endpoints)?;
-    plant::flows(&site, size.flows)?;
+    preload::gateways(&site.fabric)?;
+    preload::endpoints(&site.fabric, &site.pod, size.endpoints)?;
+    preload::flows(&site, size.flows)?;
     let eni = site.fabric.eni(ENI)?.own_address(Family::V4);
     site.prove(&[
         Expected {

@@ -266,8 +266,8 @@ impl Ec2 {
         if bucket.is_some_and(|it| it.take(self.now).is_err()) {
             return Outcome::Failed(failure(action, "RequestLimitExceeded"));
         }
-        let planted = self.refusals.get_mut(&action).and_then(VecDeque::pop_front);
-        if let Some(code) = planted {
+        let injected = self.refusals.get_mut(&action).and_then(VecDeque::pop_front);
+        if let Some(code) = injected {
             return Outcome::Failed(failure(action, code));
         }
         let outcome = match step {

@@ -81,7 +81,7 @@ impl Bed {
         self.fake.peek(|cloud| cloud.interfaces().count())
     }
 
-    fn plant(&self, action: &str, kind: FaultKind) {
+    fn inject(&self, action: &str, kind: FaultKind) {
         let fault = Fault {
             action: action.to_owned(),
             names: None,
@@ -89,7 +89,7 @@ impl Bed {
             count: 1,
             kind,
         };
-        self.fake.with(|cloud, _| cloud.plant(fault));
+        self.fake.with(|cloud, _| cloud.inject(fault));
     }
 }
 
@@ -454,12 +454,12 @@ async fn an_answer_that_is_lost_leaves_the_effect_unknown() {
     ];
     for (number, (kind, more)) in kinds.into_iter().enumerate() {
         let before = bed.interfaces();
-        bed.plant("CreateNetworkInterface", kind.clone());
+        bed.inject("CreateNetworkInterface", kind.clone());
         let create = Step::Create(Box::new(numbered(10 + number)));
         refused(&client, create, Class::Unanswered).await;
         assert_eq!(bed.interfaces() - before, more, "{kind:?}");
     }
-    bed.plant("CreateNetworkInterface", FaultKind::Twice);
+    bed.inject("CreateNetworkInterface", FaultKind::Twice);
     let before = bed.interfaces();
     created(&client, numbered(20)).await;
     assert_eq!(bed.interfaces() - before, 1, "the token makes it one");

@@ -55,7 +55,7 @@ impl Flows {
     }
 
     /// Puts in numbered UDP flows without answers, last seen this long before `now`.
-    pub(super) fn plant(
+    pub(super) fn preload(
         &mut self,
         numbers: std::ops::Range<u32>,
         now: u64,

@@ -93,9 +93,9 @@ fn expiring(scene: &Scene, size: &Size, rest: f64) -> Result<Vec<Row>> {
     let filled = (|| -> Result<_> {
         let (kernel, empty) = (memory::kernel()?, flows.memory()?);
         let fresh = CAPACITY - size.expiring - OTHERS;
-        flows.plant(0..fresh, now, Duration::ZERO)?;
+        flows.preload(0..fresh, now, Duration::ZERO)?;
         let left = flows.memory()?;
-        flows.plant(fresh..fresh + size.expiring, now, IDLE)?;
+        flows.preload(fresh..fresh + size.expiring, now, IDLE)?;
         let grown = memory::kernel()?.saturating_sub(kernel);
         Ok((memory::maps(scene)?, grown, flows.memory()? - empty, left))
     })();

@@ -148,7 +148,7 @@ impl Flows {
         let table = flows_of(programs, &self.net)?;
         for end in &self.ends {
             let key = Self::key_at(&self.tuple(*end), self.candidate(end.1).to_be());
-            plant(&table, &key, self.net.b)?;
+            preload(&table, &key, self.net.b)?;
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ pub(super) fn flows_of(programs: &Programs, net: &Net) -> Result<Table<FlowKey, 
 }
 
 /// Puts a flow of an unrelated pod in a flow's place.
-pub(super) fn plant(table: &Table<FlowKey, Flow>, key: &FlowKey, pod: IpAddr) -> Result<()> {
+pub(super) fn preload(table: &Table<FlowKey, Flow>, key: &FlowKey, pod: IpAddr) -> Result<()> {
     let nobody = u32::MAX;
     table.put(key, &Flow::new(key, pod.into(), key.port, nobody, 0))
 }

@@ -13,7 +13,7 @@ use testkit::testrun::scene::{ENI_1, V4, VETH_A, from_a};
 use testkit::testrun::{DROP, Programs, REDIRECT};
 
 use super::floor::Floor;
-use super::flows::{Carries, Flows, Gets, flows_of, plant};
+use super::flows::{Carries, Flows, Gets, flows_of, preload};
 use super::meter::{Beside, Expected, Meter, Path, packet};
 use super::paths::{SYN, TCP, numbered, on};
 use super::variant::{ROOM, Variant, Variants};
@@ -63,7 +63,7 @@ fn fill(programs: &Programs, numbers: std::ops::Range<u32>) -> Result<()> {
         let remote: IpAddr = (0x0100_0000_u32 | number).to_be_bytes().into();
         let port = 50_000_u16.to_be();
         let key = FlowKey::new(0, 6, Addr::from(remote), 443_u16.to_be(), port);
-        plant(&table, &key, V4.b)?;
+        preload(&table, &key, V4.b)?;
     }
     Ok(())
 }

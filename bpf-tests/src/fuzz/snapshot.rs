@@ -13,7 +13,7 @@ use testkit::testrun::Programs;
 use testkit::testrun::tables::Table;
 
 use super::groups::Groups;
-use super::plant::{LONG_AGO, datagram_key};
+use super::preload::{LONG_AGO, datagram_key};
 use crate::model::parse::TCP;
 use crate::model::stack::OfStack;
 use crate::model::state::{FragmentRecord, Inside, Noted, Outside, State, shown};
@@ -84,7 +84,7 @@ impl Tables {
         Ok(notes)
     }
 
-    /// Counts the planted entries.
+    /// Counts the preloaded entries.
     pub(super) fn count_notes(&mut self) -> Result<()> {
         let notes = self.notes()?;
         match &mut self.groups {

@@ -15,7 +15,7 @@ use testkit::testrun::Programs;
 use super::aim::{PORTS, REMOTE_PORTS};
 use super::node::{ENIS, pod_addresses, remotes, translation_addresses};
 use super::packet::{WITH_PORTS, once_in, pick};
-use super::remembered::Tables;
+use super::snapshot::Tables;
 use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::policy::{Policy, policy};
 use crate::model::stack::OfStack;
@@ -28,8 +28,8 @@ pub(super) const LONG_AGO: u64 = 10_000_000;
 /// Bit that distinguishes the identity of an address's former pod from that of the present one.
 pub(super) const FORMER: u32 = 1 << 20;
 
-/// Plants flows and other state.
-pub(super) struct Planter<'a> {
+/// Preloads flows and other state.
+pub(super) struct Preloader<'a> {
     pub(super) world: &'a World,
     pub(super) tables: &'a Tables,
     pub(super) random: &'a mut Random,
@@ -60,9 +60,9 @@ pub(super) fn pod_tuple(inside: &Inside) -> PodTuple {
     )
 }
 
-impl Planter<'_> {
-    /// Plants all state.
-    pub(super) fn plant(mut self, programs: &Programs) -> Result<State> {
+impl Preloader<'_> {
+    /// Preloads all state.
+    pub(super) fn preload(mut self, programs: &Programs) -> Result<State> {
         let control = NatControl {
             may_be_exempt: self.world.settings.lookups.exempt.into(),
             may_be_elsewhere: self.world.settings.lookups.elsewhere.into(),

@@ -1,7 +1,7 @@
 //! Endpoints without pods, and flows without conversations, which make a node large.
 //!
-//! An endpoint is planted as the agent would write it: an entry of `ADDRESSES` and a route of the
-//! pod table, with the real pod's device. A flow is planted by the program itself: the real pod
+//! An endpoint is preloaded as the agent would write it: an entry of `ADDRESSES` and a route of the
+//! pod table, with the real pod's device. A flow is preloaded by the program itself: the real pod
 //! sends a datagram to an unused address. Gateways' entries never expire, because a dead agent does
 //! not renew them.
 
