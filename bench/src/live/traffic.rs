@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use testkit::fabric::Place;
+use testkit::fabric::traffic::uninterrupted;
 
 use super::clock::{Clock, Took};
 use super::lane::Lane;
@@ -111,7 +112,7 @@ fn one_way(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
         let mut buffer = [0; SMALL];
         for burst in bursts {
             for _ in 0..burst {
-                server.recv(&mut buffer).context("a datagram was lost")?;
+                uninterrupted(|| server.recv(&mut buffer)).context("a datagram was lost")?;
             }
             read.send(())?;
         }
@@ -146,11 +147,11 @@ fn flood(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
     let (begin, begun) = channel();
     let serve = move || {
         let mut buffer = [0; SMALL];
-        server.recv(&mut buffer).context("nothing arrived")?;
+        uninterrupted(|| server.recv(&mut buffer)).context("nothing arrived")?;
         let then = clock.now()?;
         begin.send(())?;
         let (mut arrived, mut took) = (0, None);
-        while arrived < count && server.recv(&mut buffer).is_ok() {
+        while arrived < count && uninterrupted(|| server.recv(&mut buffer)).is_ok() {
             arrived += 1;
             // The loss of the last ones only shows by a timeout, which must not count.
             if arrived == count || arrived.is_multiple_of(LOOK) {
@@ -176,7 +177,7 @@ fn udp_exchange(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
     let serve = move || {
         let mut buffer = [0; SMALL];
         for _ in 0..warm + count {
-            let (length, from) = server.recv_from(&mut buffer)?;
+            let (length, from) = uninterrupted(|| server.recv_from(&mut buffer))?;
             server.send_to(&buffer[..length], from)?;
         }
         Ok(())
@@ -185,7 +186,7 @@ fn udp_exchange(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
         let mut buffer = [0; SMALL];
         timed(clock, warm, count, || {
             client.send(&buffer)?;
-            client.recv(&mut buffer).context("a datagram was lost")?;
+            uninterrupted(|| client.recv(&mut buffer)).context("a datagram was lost")?;
             Ok(())
         })
     };

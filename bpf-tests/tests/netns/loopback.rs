@@ -7,7 +7,7 @@ use ipam::Family;
 use serde_json::json;
 use testkit::fabric::Place;
 use testkit::fabric::eventually::check;
-use testkit::fabric::traffic::{fragments, send_ip};
+use testkit::fabric::traffic::{fragments, send_ip, uninterrupted};
 
 use crate::masq::scene;
 use crate::masq_host_networks::vpn;
@@ -40,7 +40,7 @@ fn a_pod_reaches_nothing_on_the_nodes_loopback_with_route_localnet() {
         .set_read_timeout(Some(Duration::from_secs(3)))
         .unwrap();
     send(client.at(Family::V4), peer);
-    let (_, from) = server.recv_from(&mut [0; 64]).unwrap();
+    let (_, from) = uninterrupted(|| server.recv_from(&mut [0; 64])).unwrap();
     assert_eq!(from.ip(), client.at(Family::V4).address);
     for pod in &pods {
         let dropped = || count(&fabric, "from_endpoint", "unroutable-destination");

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
@@ -115,10 +115,20 @@ impl Stage {
         }
         let mut byte = [0];
         here.send_to(b"x", service).expect("send");
-        let (_, from) = there.recv_from(&mut byte).expect("receive");
+        let (_, from) = received(&there, &mut byte).expect("receive");
         there.send_to(b"x", from).expect("answer");
-        here.recv_from(&mut byte).expect("the answer");
+        received(&here, &mut byte).expect("the answer");
         here
+    }
+}
+
+/// A datagram. The kernel does not itself restart a receive with a deadline after a signal.
+fn received(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
     }
 }
 

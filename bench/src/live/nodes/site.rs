@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ipam::Family;
 use testkit::fabric::eventually::check;
+use testkit::fabric::traffic::uninterrupted;
 use testkit::fabric::{Fabric, Place, Pod, source_check};
 
 use crate::live::lane::Lane;
@@ -160,9 +161,9 @@ fn source_seen(lane: Lane<'_>) -> Result<IpAddr> {
     let (server, client) = (bind(lane.server)?, bind(lane.client)?);
     let mut buffer = [0; 8];
     client.send_to(b"who", server.local_addr()?)?;
-    let (_, seen) = server.recv_from(&mut buffer).context("nothing arrived")?;
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).context("nothing arrived")?;
     server.send_to(b"you", seen)?;
-    let (_, answerer) = client.recv_from(&mut buffer).context("no answer")?;
+    let (_, answerer) = uninterrupted(|| client.recv_from(&mut buffer)).context("no answer")?;
     check(answerer == server.local_addr()?, || {
         format!("{answerer} answered for {}", lane.server.address)
     })?;

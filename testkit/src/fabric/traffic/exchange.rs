@@ -106,6 +106,8 @@ pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpSt
                     Err(Errno::EADDRNOTAVAIL) if port != 0 && begun.elapsed() < REPLY_TIMEOUT => {
                         thread::sleep(PAUSE);
                     }
+                    // The next call waits for the connection that this one began.
+                    Err(Errno::EINTR) => {}
                     connected => {
                         connected?;
                         return Ok(TcpStream::from(socket));
@@ -191,6 +193,9 @@ pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
 
 /// Repeats a call on a socket with a deadline while signals interrupt it: the kernel does not
 /// restart such a call itself (`socket(7)`, `signal(7)`).
+///
+/// A signal comes to a thread of tests even where none is handled: a child's end is one while the
+/// thread that started the child still blocks signals (`do_notify_parent()` in kernel/signal.c).
 ///
 /// # Errors
 /// As the call.
