@@ -133,7 +133,7 @@ fn foreign_programs(programs: &[ForeignProgram], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// What network managers left on ENIs.
+/// Configuration that network managers left on ENIs.
 fn foreign_config(all: &[ForeignConfig], paint: Paint) -> String {
     let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
     for one in all {
