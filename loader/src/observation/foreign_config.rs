@@ -157,8 +157,8 @@ fn changed_mac(placed: Placed<'_>, links: &BTreeMap<u32, Link>) -> Option<Foreig
     })
 }
 
-/// The kind of foreign configuration that a route is; none for a route that the kernel makes for each device or
-/// address.
+/// The kind of foreign configuration that a route is; none for a route that the kernel makes for
+/// each device or address.
 fn route_kind(route: &ForeignRoute) -> Option<ForeignConfigKind> {
     let net = route.destination;
     if net.prefix_len() == 0 {

@@ -61,7 +61,7 @@ fn an_attached_program_counts_packets() {
     });
 }
 
-/// Sends a signal to every thread with a name, again and again, until the threads are gone.
+/// Sends a signal to every thread with a name, again and again, until it is over.
 fn signal_threads(name: &str, is_over: &AtomicBool) {
     extern "C" fn nothing(_signal: libc::c_int) {}
     let action = SigAction::new(
