@@ -7,13 +7,11 @@ mod actor;
 mod allocation;
 pub mod cli;
 mod cluster;
-pub mod config;
 pub mod faults;
 mod host;
 mod report;
 mod run;
 pub mod server;
-pub mod sources;
 mod state;
 
 pub(crate) use run::checked::check;

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use sources::instance::{ask, cards};
 use testkit::kubernetes::MetadataService;
-use towpath::sources::instance::{ask, cards};
 
 const ANYWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use config::Config;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::eventually;
 use testkit::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of, read_manifest};
-use towpath::config::Config;
 
 use crate::cluster::SOON;
 use crate::scene::Place;

@@ -14,11 +14,11 @@ const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 const DOCUMENTS: [(&str, &str); 2] = [
     (
         "secondary addresses",
-        include_str!("../../../agent/tests/fixtures/node-secondary-addresses.json"),
+        include_str!("../../../node-document/tests/fixtures/node-secondary-addresses.json"),
     ),
     (
         "prefix delegation",
-        include_str!("../../../agent/tests/fixtures/node-prefix-delegation.yaml"),
+        include_str!("../../../node-document/tests/fixtures/node-prefix-delegation.yaml"),
     ),
 ];
 

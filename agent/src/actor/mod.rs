@@ -44,10 +44,10 @@ use crate::host::kernel::Host;
 use crate::host::netns;
 use crate::server::Command;
 use crate::server::ReconcileStats;
-use crate::sources::node::NodeSource;
-use crate::sources::numbering::Numbering;
 use crate::state::store::{Store, Stored};
 use flows as nat;
+use sources::node::NodeSource;
+use sources::numbering::Numbering;
 
 /// The owner of the node's state.
 pub(crate) struct Actor<K> {

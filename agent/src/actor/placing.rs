@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::actor::Actor;
 use crate::allocation::adapter as allocation;
 use crate::host::kernel::Host;
-use crate::sources::node::{place, take_enis};
 use loader::netlink::Change;
+use node_document::{place, take_enis};
 
 impl<K: Host> Actor<K> {
     /// Takes up, once, the numbers that an agent without a record of them has given.

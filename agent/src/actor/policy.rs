@@ -7,9 +7,9 @@ use loader::intent::masquerade::{AgentCidrs, MasqueradeSettings, Policy, Pools};
 use tokio::sync::watch;
 
 use crate::cluster::{ServicesSource, Unenforced};
-use crate::sources::follow::Followed;
-use crate::sources::used_pools::UsedPools;
-use crate::sources::{masq_agent, pools};
+use sources::follow::Followed;
+use sources::used_pools::UsedPools;
+use sources::{masq_agent, pools};
 
 /// The watched files; none if the configuration names none. In a cluster, objects replace some of
 /// them.

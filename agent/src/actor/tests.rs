@@ -26,9 +26,9 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::config::Config;
 use crate::host::host_snapshot::Facts;
 use crate::server::EndpointRequest;
+use config::Config;
 
 mod allocation;
 mod demand;

@@ -53,8 +53,8 @@ pub(crate) use self::show::is_own;
 use self::waiting::{KERNEL, PublicAddress};
 use crate::allocation::adapter as allocation;
 use crate::allocation::adapter::SkipsMasquerade;
-use crate::config::{Config, IpamSection};
 use crate::server::AddressSpec;
+use config::{Config, IpamSection};
 use flows as nat;
 
 /// The kind of resource that is allocated.

@@ -14,8 +14,8 @@ use kubernetes::node::unmet_demand::UnmetDemand;
 use loader::intent::Intent;
 
 use super::Addresses;
-use crate::config::{Config, IpamMode};
 use crate::faults;
+use config::{Config, IpamMode};
 use flows as nat;
 
 /// True for an owner of the agent's own addresses.

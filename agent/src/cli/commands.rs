@@ -22,8 +22,8 @@ use super::args::{
     Cli, CniCommand, Command, EndpointCommand, FlushArgs, MasqCommand, NatCommand, OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
-use super::{cni, config, render};
-use crate::config::Config;
+use super::{cni, render, settings};
+use config::Config;
 
 /// Where `ip netns` keeps its namespaces.
 const NETNS_FOLDER: &str = "/run/netns";
@@ -31,10 +31,10 @@ const NETNS_FOLDER: &str = "/run/netns";
 pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let command = match cli.command {
         Command::Completions { shell } => return completions(shell),
-        Command::Config(command) => return config::run(command, cli.config.as_deref()),
+        Command::Config(command) => return settings::run(command, cli.config.as_deref()),
         command => command,
     };
-    let config = config::load(cli.config.as_deref())?;
+    let config = settings::load(cli.config.as_deref())?;
     find_sysctls_in(config.kernel.sysctls.as_path());
     let socket = cli.socket;
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());

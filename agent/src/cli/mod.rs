@@ -3,10 +3,10 @@
 mod args;
 mod cni;
 mod commands;
-mod config;
 mod duration;
 mod failure;
 mod render;
+mod settings;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kubernetes::pool::pool_selection::Metadata;
 use tokio::time::{Instant, sleep_until};
 
-use crate::state::kept::Kept;
+use sources::kept::Kept;
 
 /// Time for which changes are collected: pods come in bursts.
 const COLLECT: Duration = Duration::from_secs(1);

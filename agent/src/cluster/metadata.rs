@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::keeper::Keeper;
 use crate::server::{Command, Handle};
-use crate::state::kept::{Kept, Subject};
+use sources::kept::{Kept, Subject};
 
 /// The annotations that are kept begin so.
 const OURS: &str = "ipam.cilium.io/";

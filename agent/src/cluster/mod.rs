@@ -44,12 +44,13 @@ pub(crate) use self::policies::Unenforced;
 use self::pool_gate::Gate;
 pub(crate) use self::services::ServicesSource;
 pub(crate) use self::warnings::ClusterWarnings;
-use crate::config::{AbsolutePath, Config, KubernetesSection, ServiceCidrs};
 use crate::server::Handle;
-use crate::sources::follow::Followed;
-use crate::sources::node::{Kept, NodeSource};
-use crate::sources::used_pools::UsedPools;
-use crate::state::kept::{Server, Subject};
+use config::{AbsolutePath, Config, KubernetesSection, ServiceCidrs};
+use sources::follow::Followed;
+use sources::kept::Kept;
+use sources::kept::{Server, Subject};
+use sources::node::NodeSource;
+use sources::used_pools::UsedPools;
 
 /// Name of the pool objects in place of a path.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";

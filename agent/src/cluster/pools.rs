@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use super::warnings::POOLS_TOPIC;
 use super::{ClusterWarnings, POOLS_PLACE};
-use crate::sources::follow::Followed;
-use crate::sources::pools;
-use crate::state::kept::Kept;
+use sources::follow::Followed;
+use sources::kept::Kept;
+use sources::pools;
 
 /// Time for which removals are held back. Before the resource itself is removed, the API server
 /// removes its objects.
@@ -178,7 +178,7 @@ fn with_type(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::kept::Subject;
+    use sources::kept::Subject;
 
     struct Agent {
         task: Task,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use loader::intent::masquerade::PortList;
 use serde::{Deserialize, Serialize};
 
-use crate::state::record;
+use sources::record;
 
 /// Name of the record in the state folder.
 const NAME: &str = "ports.json";

@@ -20,7 +20,7 @@ use loader::netlink::Netlink;
 pub(crate) use self::configuration::CONFLIST;
 use self::configuration::Used;
 use self::listeners::{listener, listening};
-use crate::config::{Config, OtherCni};
+use config::{Config, OtherCni};
 
 const AWS: &str = "Amazon VPC CNI (aws-node)";
 const CALICO: &str = "Calico";

@@ -13,7 +13,7 @@ use loader::intent::masquerade::{HostPorts, PortList, SharedPorts, choose, cover
 
 use super::earlier_ports::EarlierPorts;
 use super::reservation::Reservation;
-use crate::config::Config;
+use config::Config;
 use flows as nat;
 
 /// The time before programs that were refused are tried again.

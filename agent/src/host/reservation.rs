@@ -13,7 +13,7 @@ use loader::intent::masquerade::{HostPorts, PortList};
 use loader::netlink::{self, PortSysctls};
 use serde::{Deserialize, Serialize};
 
-use crate::state::record;
+use sources::record;
 
 /// Name of the record in the state folder.
 const NAME: &str = "reserved-ports.json";

@@ -15,7 +15,7 @@ use loader::policy::{Live, Packet, unknown_source};
 use crate::actor::Actor;
 use crate::host::kernel::Host;
 use crate::server::Reply;
-use crate::sources::follow::Followed;
+use sources::follow::Followed;
 
 /// Number of surplus networks that are named.
 const NAMED: usize = 4;

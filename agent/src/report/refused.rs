@@ -7,7 +7,7 @@ use loader::intent::Problem;
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;
-use crate::sources::follow::Followed;
+use sources::follow::Followed;
 
 impl<K: Host> Actor<K> {
     /// Entries that are not used, each with the reason.

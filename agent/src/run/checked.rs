@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 
 use crate::cluster::Prepared;
-use crate::config::{Config, mark_neighbours};
-use crate::sources::{masq_agent, node, pools};
+use config::{Config, mark_neighbours};
+use sources::{masq_agent, node, pools};
 
 /// Longest path of a Unix socket (`sun_path` in unix(7), less the terminator).
 const SOCKET_MAX: usize = 107;

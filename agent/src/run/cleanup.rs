@@ -17,16 +17,16 @@ use serde::Serialize;
 
 use crate::actor::ingress::task::give_back;
 use crate::allocation;
-use crate::config::Config;
 use crate::host::earlier_ports;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::reservation::Reservation;
 use crate::run::ENDPOINTS;
 use crate::run::cni_install as cni;
-use crate::sources::numbering;
 use crate::state::identity;
-use crate::state::kept;
 use crate::state::lock::{Lock, PinsLock};
+use config::Config;
+use sources::kept;
+use sources::numbering;
 
 /// Result of a clean-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -3,9 +3,9 @@
 pub(crate) mod checked;
 pub(crate) mod cleanup;
 pub(crate) mod cni_install;
+mod inputs;
 pub(crate) mod memory;
 mod programs;
-mod sources;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,21 +22,21 @@ use super::actor::Actor;
 use super::allocation::{Addresses, boot_id};
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::ingress::task::IngressTask;
-use crate::config::{self, Config};
 use crate::faults;
 use crate::host::kernel::HostKernel;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::other_cni;
 use crate::run::checked::check;
+use crate::run::inputs::Inputs;
 use crate::run::programs::Programs;
-use crate::run::sources::Sources;
 use crate::server::exposition::Exposition;
 use crate::server::{Handle, Server, ServerLimits};
-use crate::sources::node::Kept;
-use crate::sources::numbering::Numbering;
 use crate::state::identity;
 use crate::state::lock::{LOCK_TIMEOUT, Lock, PinsLock};
 use crate::state::store::{Store, Stored};
+use config::Config;
+use sources::kept::Kept;
+use sources::numbering::Numbering;
 
 /// Folder of the endpoint records in the state folder.
 pub(crate) const ENDPOINTS: &str = "endpoints";
@@ -65,7 +65,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let (programs, _sweeper) = Programs::load(config, &boot, &mut settings)?;
     let (handle, commands) = Handle::new(Handle::REPLY_TIMEOUT);
     let commands = (commands, kept.sources);
-    let sources = Sources::follow(config, checked.cluster, &mut settings, &handle, commands);
+    let inputs = Inputs::follow(config, checked.cluster, &mut settings, &handle, commands);
     let (ingress, own) = IngressTask::open(config, handle.clone())?;
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
@@ -74,23 +74,23 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         programs.kernel(netlink, &settings, pins),
         settings,
         config.endpoint.mtu.map(config::Mtu::get),
-        sources.document,
+        inputs.document,
         kept.store,
         (kept.addresses, kept.pending, kept.numbering),
         nat,
     );
-    actor.cluster_warnings = sources.cluster_warnings;
+    actor.cluster_warnings = inputs.cluster_warnings;
     actor.warnings = checked.warnings;
-    actor.signals = sources.signals;
+    actor.signals = inputs.signals;
     actor.start_ingress(own);
     let _threads = start_threads(&actor, misses)?;
 
     let (stopped, stop) = stopping()?;
     let actor = actor.run(
-        sources.commands,
-        sources.source,
-        sources.files,
-        sources.demand_queries,
+        inputs.commands,
+        inputs.source,
+        inputs.files,
+        inputs.demand_queries,
         stopped,
     );
     memory::give_back();

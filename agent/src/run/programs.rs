@@ -12,13 +12,13 @@ use loader::netfilter::service_nat::KernelTracker;
 use loader::netfilter::untracked::Untracked;
 use loader::netlink::Netlink;
 
-use crate::config::Config;
 use crate::host::kernel::HostKernel;
 use crate::host::policy::PolicyWatch;
 use crate::host::ports::TranslationPorts;
 use crate::host::reservation::Reservation;
 use crate::host::service_nat::ServiceNat;
 use crate::state::lock::PinsLock;
+use config::Config;
 
 /// The loaded programs, and the parts of the agent that read and write their maps.
 pub(super) struct Programs {

@@ -148,8 +148,8 @@ mod tests {
     use super::*;
     use crate::host::earlier_ports::EarlierPorts;
     use crate::host::reservation::Reservation;
-    use crate::sources::node::Kept;
-    use crate::sources::numbering::Numbering;
+    use sources::kept::Kept;
+    use sources::numbering::Numbering;
 
     fn folders() -> [tempfile::TempDir; 2] {
         [(); 2].map(|()| tempfile::tempdir().unwrap())
@@ -220,7 +220,7 @@ mod tests {
             let (sender, started) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 let kept = Kept::new(state.path(), "boot").read("one");
-                Numbering::open(state.path(), "boot");
+                let _numbering = Numbering::open(state.path(), "boot");
                 EarlierPorts::open(state.path(), "boot");
                 Reservation::new(state.path());
                 let joined = join(state.path(), pins.path());

@@ -3,7 +3,5 @@
 pub(crate) mod another_machine;
 pub(crate) mod atomic_dir;
 pub(crate) mod identity;
-pub(crate) mod kept;
 pub(crate) mod lock;
-pub(crate) mod record;
 pub(crate) mod store;

@@ -1,4 +1,4 @@
-//! The agent on the documents of `agent/tests/fixtures`, handed over as they are: the fabric's VPC
+//! The agent on the documents of `node-document/tests/fixtures`, handed over as they are: the fabric's VPC
 //! is laid out by them.
 
 use datapath_common::mark::MarkLayout;
@@ -121,7 +121,7 @@ fn check_owner(node: &Node, pod: &Pod, eni: u8) {
 #[test]
 fn a_node_with_secondary_addresses() {
     the_agent_runs_on(
-        include_str!("../../../agent/tests/fixtures/node-secondary-addresses.yaml"),
+        include_str!("../../../node-document/tests/fixtures/node-secondary-addresses.yaml"),
         &[],
         &[(0, 0), (1, 0), (1, 1)],
     );
@@ -130,7 +130,7 @@ fn a_node_with_secondary_addresses() {
 #[test]
 fn a_node_with_prefixes_and_an_excluded_primary() {
     the_agent_runs_on(
-        include_str!("../../../agent/tests/fixtures/node-prefix-delegation.yaml"),
+        include_str!("../../../node-document/tests/fixtures/node-prefix-delegation.yaml"),
         &[0],
         &[(1, 0), (1, 15)],
     );

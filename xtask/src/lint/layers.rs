@@ -39,11 +39,10 @@ const FOLDERS: &[Layers] = &[
     Layers {
         folder: "agent/src",
         order: &[
-            &["config", "faults"],
+            &["faults"],
             &["server"],
             &["state"],
             &["allocation"],
-            &["sources"],
             &["cluster"],
             &["host"],
             &["actor"],

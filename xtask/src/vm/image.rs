@@ -21,7 +21,7 @@ const TOOLS: &[&str] = &[
     "bpftool", "curl", "ethtool", "ip", "nft", "nsenter", "ping", "setpriv", "tc",
 ];
 /// Folder of the sources that tests read.
-const FIXTURES: &str = "agent/tests/fixtures";
+const FIXTURES: &str = "node-document/tests/fixtures";
 
 /// The program that reports the verifier's figures of a kernel.
 pub(super) struct Reporter {

@@ -12,12 +12,12 @@ use self::pools::OwnPools;
 use crate::actor::Actor;
 use crate::actor::commands::Forgotten;
 use crate::allocation::{Addresses, is_own};
-use crate::config::Ingress;
 use crate::host::kernel::Host;
 use crate::host::netns::is_another;
 use crate::server::{AddressRequest, AddressSpec, EndpointRequest, IngressCommand};
 use api::ids::{EndpointId, Owner};
 use api::{ApiError, ErrorCode};
+use config::Ingress;
 use ipam::Family;
 
 /// The state of the task that keeps the addresses.

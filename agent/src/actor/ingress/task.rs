@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep};
 use towpath_cni::request::owner::Owner as PluginOwner;
 
 use crate::actor::ingress::{IngressReport, OwnAddresses, owner};
-use crate::config::{Config, Ingress};
 use crate::faults::{self, Point};
 use crate::server::{Command, Handle, IngressCommand};
 use api::ids::Owner;
 use api::{ApiError, ErrorCode};
+use config::{Config, Ingress};
 use ipam::Family;
 
 /// Interval of checking the runtimes' configuration and the addresses in use.

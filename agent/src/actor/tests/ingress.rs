@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::actor::ingress::{OwnAddresses, owner};
-use crate::config::Ingress;
 use crate::server::AddressSpec;
 use api::types::LeaseState;
+use config::Ingress;
 use ipam::Family;
 
 fn ip(text: &str) -> IpAddr {

@@ -4,8 +4,8 @@ use api::types::RefusedKind;
 use datapath_common::mark::MarkLayout;
 
 use super::*;
-use crate::sources::node;
-use crate::sources::node::Kept;
+use sources::kept::Kept;
+use sources::node;
 
 const DOCUMENT: &str = "
 apiVersion: cilium.io/v2

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::CleanUp;
-use crate::config;
 use api::types::ObjectKind;
 use api::types::{Attachment, EndpointStatus, EniStatus, Metric};
 use api::types::{ObjectState, OwnedObject, Readiness};

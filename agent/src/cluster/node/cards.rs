@@ -6,9 +6,9 @@ use std::time::Duration;
 use apiserver::retry::Retry;
 use tokio::time::sleep;
 
-use crate::config::MetadataEndpoint;
 use crate::server::{Command, Handle};
-use crate::sources::instance;
+use config::MetadataEndpoint;
+use sources::instance;
 
 /// Interval between look-ups: an ENI that is attached later has to be known soon.
 const PERIOD: Duration = Duration::from_mins(1);

@@ -6,8 +6,8 @@ use apiserver::retry::Retry;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::config::MetadataEndpoint;
-use crate::sources::instance;
+use config::MetadataEndpoint;
+use sources::instance;
 
 /// The time that documents wait for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::cluster::warnings::ClusterWarnings;
-use crate::config::MetadataEndpoint;
-use crate::sources::instance;
-use crate::sources::instance::InstanceError;
+use config::MetadataEndpoint;
+use sources::instance;
+use sources::instance::InstanceError;
 
 /// Topic of the warnings.
 const TOPIC: &str = "instance";

@@ -29,10 +29,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::node::ensure_node::{Creation, ensure};
 use crate::cluster::node::identity::Identity;
-use crate::config::IpamMode;
-use crate::sources::follow::Followed;
-use crate::sources::node;
-use crate::sources::node::{DocumentError, Kept, NodeSource};
+use config::IpamMode;
+use node_document::DocumentError;
+use sources::follow::Followed;
+use sources::kept::Kept;
+use sources::node::NodeSource;
 
 /// Interval at which the object is read by itself after a watch has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -128,7 +129,7 @@ impl NodeTask {
     }
 
     fn parse(&self, object: &Value) -> std::result::Result<Node, DocumentError> {
-        let parsed = node::parse(&object.to_string(), self.mark);
+        let parsed = node_document::parse(&object.to_string(), self.mark);
         parsed.map(|node| self.with_settings(node, object))
     }
 

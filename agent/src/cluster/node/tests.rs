@@ -10,7 +10,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::cluster::node::instance::Looked;
 
-const DOCUMENT: &str = include_str!("../../../tests/fixtures/node-secondary-addresses.json");
+const DOCUMENT: &str =
+    include_str!("../../../../node-document/tests/fixtures/node-secondary-addresses.json");
 
 /// A task without a server, and its outputs.
 fn task() -> (
@@ -167,7 +168,7 @@ async fn a_document_of_another_instance_is_refused_whenever_that_becomes_known()
                 .unwrap()
                 .contains("another machine's")
         );
-        crate::state::kept::remove(state.path()).unwrap();
+        sources::kept::remove(state.path()).unwrap();
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::config::{HttpSection, MetricsSection};
 use crate::server::connections;
 use crate::server::connections::{Connections, Times};
 use crate::server::{Command, Handle};
+use config::{HttpSection, MetricsSection};
 
 /// Connections at a time. Beyond, an idle or slow one is evicted for the next.
 const CONNECTIONS: usize = 128;

@@ -232,7 +232,7 @@ impl<'de> Deserialize<'de> for Tags {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::Config;
 
     #[test]
     fn tags_are_pairs() {

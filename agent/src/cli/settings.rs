@@ -10,7 +10,7 @@ use terminal::Output;
 use super::args::ConfigCommand;
 use super::failure::Failure;
 use super::{commands, render};
-use crate::config::{self, Config};
+use config::Config;
 
 /// Runs a command. `file` is the configuration that `--config` names.
 pub(super) fn run(command: ConfigCommand, file: Option<&Path>) -> Result<ExitCode, Failure> {

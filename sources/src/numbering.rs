@@ -17,9 +17,9 @@ use loader::kernel::{Link, MapEntry, MapKey};
 use loader::observation::ownership::may_be_eni;
 use serde::{Deserialize, Serialize};
 
-use crate::sources::node::{Around, take_enis};
-use crate::state::record;
+use crate::record;
 use flows as nat;
+use node_document::{Around, take_enis};
 
 /// Name of the record in the state folder.
 const NAME: &str = "enis.json";
@@ -29,7 +29,7 @@ type Maps = BTreeMap<MapKey, MapEntry>;
 
 /// The numbers.
 #[derive(Debug)]
-pub(crate) struct Numbering {
+pub struct Numbering {
     path: PathBuf,
     record: Record,
     /// Times since which numbers have no ENI, as far as this agent knows.
@@ -56,7 +56,8 @@ struct Record {
 
 impl Numbering {
     /// Reads the record of an earlier agent of this boot. An unreadable record counts as missing.
-    pub(crate) fn open(state: &Path, boot: &str) -> Self {
+    #[must_use]
+    pub fn open(state: &Path, boot: &str) -> Self {
         let path = state.join(NAME);
         let record = record::read::<Record>(&path).unwrap_or_else(|error| {
             tracing::warn!("numbers of ENIs are read from the kernel instead: {error:#}");
@@ -80,12 +81,13 @@ impl Numbering {
     }
 
     /// True if the datapath's numbers were taken up.
-    pub(crate) fn is_adopted(&self) -> bool {
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
         self.is_adopted
     }
 
     /// Takes up the numbers that the datapath has, of ENIs that there is no record of.
-    pub(crate) fn adopt(&mut self, enis: &[Eni], maps: &Maps, links: &BTreeMap<u32, Link>) {
+    pub fn adopt(&mut self, enis: &[Eni], maps: &Maps, links: &BTreeMap<u32, Link>) {
         self.is_adopted = true;
         for (key, entry) in maps {
             let (MapKey::Eni(number), MapEntry::Eni(_, entry)) = (key, entry) else {
@@ -108,7 +110,7 @@ impl Numbering {
     /// its network.
     ///
     /// Such an ENI stays set up for the owners of its addresses, and gives no new ones.
-    pub(crate) fn recall(&self, node: &mut Node, enis: &mut Vec<Eni>, used: &BTreeSet<IpAddr>) {
+    pub fn recall(&self, node: &mut Node, enis: &mut Vec<Eni>, used: &BTreeSet<IpAddr>) {
         let known = &self.record.enis;
         node.others.retain(|other| {
             let reason = match &other.readiness {
@@ -142,7 +144,7 @@ impl Numbering {
 
     /// Restores the last valid form of ENIs that now conflict with others. Returns all ENIs, to be
     /// placed again; `None` if there is no conflict.
-    pub(crate) fn recall_left_out(&self, node: &mut Node) -> Option<Vec<Eni>> {
+    pub fn recall_left_out(&self, node: &mut Node) -> Option<Vec<Eni>> {
         let left_out = node
             .others
             .iter()
@@ -165,7 +167,7 @@ impl Numbering {
     }
 
     /// Takes the network cards that the metadata service reports.
-    pub(crate) fn take_cards(&mut self, cards: BTreeMap<MacAddr, u32>) {
+    pub fn take_cards(&mut self, cards: BTreeMap<MacAddr, u32>) {
         self.around.cards = cards;
     }
 
@@ -181,7 +183,7 @@ impl Numbering {
     }
 
     /// Conditions of the placement of these ENIs.
-    pub(crate) fn around(
+    pub fn around(
         &mut self,
         enis: &[Eni],
         highest: u8,
@@ -211,17 +213,18 @@ impl Numbering {
     }
 
     /// Records the devices by which these ENIs were placed.
-    pub(crate) fn saw(&mut self, node: &Node, links: &BTreeMap<u32, Link>) {
+    pub fn saw(&mut self, node: &Node, links: &BTreeMap<u32, Link>) {
         self.around.devices = Some(devices(links, whole(node)));
     }
 
     /// True if devices have come or gone since these ENIs were placed.
-    pub(crate) fn is_outdated(&self, node: &Node, links: &BTreeMap<u32, Link>) -> bool {
+    #[must_use]
+    pub fn is_outdated(&self, node: &Node, links: &BTreeMap<u32, Link>) -> bool {
         self.around.devices.as_ref() != Some(&devices(links, whole(node)))
     }
 
     /// Records the numbers and the valid entries of the placed ENIs.
-    pub(crate) fn learn(&mut self, node: &Node) {
+    pub fn learn(&mut self, node: &Node) {
         let before = self.record.clone();
         let for_pods = node.enis.values().filter(|eni| eni.excluded.is_none());
         let mut enis: BTreeMap<String, Eni> = BTreeMap::new();
@@ -259,7 +262,7 @@ impl Numbering {
     }
 
     /// Frees numbers that nothing carries any more; returns true if there were any.
-    pub(crate) fn free(&mut self, maps: &Maps, report: &nat::Report) -> bool {
+    pub fn free(&mut self, maps: &Maps, report: &nat::Report) -> bool {
         let carries = |number: EniNumber| {
             maps.values().any(|entry| match entry {
                 MapEntry::Address(_, entry) => entry.is_endpoint() && entry.eni() == number.0,
@@ -280,12 +283,14 @@ impl Numbering {
     }
 
     /// True if there are numbers that wait for being free.
-    pub(crate) fn has_retired(&self) -> bool {
+    #[must_use]
+    pub fn has_retired(&self) -> bool {
         !self.record.retired.is_empty()
     }
 
     /// The marks of packets that carry such numbers.
-    pub(crate) fn resting(&self, layout: MarkLayout) -> nat::Resting {
+    #[must_use]
+    pub fn resting(&self, layout: MarkLayout) -> nat::Resting {
         let mask = layout.field_mask();
         let of = |number: &EniNumber| {
             let value = layout.eni(number.0.into())?;
@@ -332,6 +337,6 @@ fn devices<'a>(
 ///
 /// # Errors
 /// When it cannot be removed.
-pub(crate) fn remove(state: &Path) -> Result<()> {
+pub fn remove(state: &Path) -> Result<()> {
     record::remove(&state.join(NAME))
 }

@@ -8,13 +8,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::actor::policy::{OfCluster, PolicyFiles};
 use crate::cluster::{Cluster, ClusterWarnings, DemandQuery, POOLS_PLACE, Prepared, Signals};
-use crate::config::Config;
 use crate::server::{Command, Handle};
-use crate::sources::node::{self, Kept, NodeSource};
-use crate::sources::used_pools::UsedPools;
+use config::Config;
+use sources::kept::Kept;
+use sources::node::{self, NodeSource};
+use sources::used_pools::UsedPools;
 
 /// The actor's inputs.
-pub(crate) struct Sources {
+pub(crate) struct Inputs {
     /// The name of the node's document.
     pub(crate) document: PathBuf,
     pub(crate) source: watch::Receiver<NodeSource>,
@@ -28,7 +29,7 @@ pub(crate) struct Sources {
     pub(crate) cluster_warnings: ClusterWarnings,
 }
 
-impl Sources {
+impl Inputs {
     /// Starts watching the configured sources.
     ///
     /// Must be called inside a tokio runtime.

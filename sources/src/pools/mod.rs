@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use self::object::Read;
-use crate::sources::follow::{self, Followed, Fragment, Fragments, Source};
+use crate::follow::{self, Followed, Fragment, Fragments, Source};
 
 /// Follows a file or folder of `CiliumPodIPPool` documents.
 ///
@@ -22,7 +22,7 @@ pub fn watch(path: PathBuf) -> watch::Receiver<Followed<Pools>> {
 }
 
 /// Says why a file or folder of pools cannot be used as it is now, if so.
-pub(crate) fn look(path: &Path) -> Option<String> {
+pub fn look(path: &Path) -> Option<String> {
     match follow::look(path, &PoolDocuments) {
         Ok(pools) => {
             let refused: Vec<_> = pools.refused().iter().map(ToString::to_string).collect();
@@ -37,7 +37,7 @@ pub(crate) fn look(path: &Path) -> Option<String> {
 ///
 /// # Errors
 /// When none can be read: says which document is wrong, and how.
-pub(crate) fn read(place: &Path, text: &str, last: Option<&Pools>) -> Result<Pools, String> {
+pub fn read(place: &Path, text: &str, last: Option<&Pools>) -> Result<Pools, String> {
     let mut reader = Reader::new(last);
     reader.add(&Fragment {
         path: place.to_owned(),

@@ -2,13 +2,15 @@
 
 use datapath_common::mark::MarkLayout;
 use loader::intent::Node;
+use node_document::DocumentError;
 use serde_json::Value;
-use towpath::sources::node;
-use towpath::sources::node::DocumentError;
 
-pub(crate) const SECONDARY_YAML: &str = include_str!("../fixtures/node-secondary-addresses.yaml");
-pub(crate) const SECONDARY_JSON: &str = include_str!("../fixtures/node-secondary-addresses.json");
-pub(crate) const PREFIX_YAML: &str = include_str!("../fixtures/node-prefix-delegation.yaml");
+pub(crate) const SECONDARY_YAML: &str =
+    include_str!("../../../node-document/tests/fixtures/node-secondary-addresses.yaml");
+pub(crate) const SECONDARY_JSON: &str =
+    include_str!("../../../node-document/tests/fixtures/node-secondary-addresses.json");
+pub(crate) const PREFIX_YAML: &str =
+    include_str!("../../../node-document/tests/fixtures/node-prefix-delegation.yaml");
 
 /// Path of the secondary ENI of the document with secondary addresses.
 pub(crate) const ENI: &str = "/status/eni/enis/eni-0e979576c285fd4d5";
@@ -18,7 +20,7 @@ pub(crate) const PRIMARY: &str = "/status/eni/enis/eni-0a1f6e2d3c4b5a697";
 pub(crate) const PREFIX_ENI: &str = "/status/eni/enis/eni-0f05f2edf01f99001";
 
 pub(crate) fn parse(text: &str) -> Result<Node, DocumentError> {
-    node::parse(text, MarkLayout::DEFAULT)
+    node_document::parse(text, MarkLayout::DEFAULT)
 }
 
 pub(crate) fn secondary() -> Value {

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use loader::intent::masquerade::Pools;
 
-use crate::sources::pools;
-use crate::state::kept::{Kept, Subject};
+use crate::kept::{Kept, Subject};
+use crate::pools;
 
 /// Name of the source of the record.
 const PLACE: &str = "pools that were deleted";
 
 /// The documents that were in force last.
 #[derive(Debug, Default)]
-pub(crate) struct UsedPools {
+pub struct UsedPools {
     before: Option<Arc<Pools>>,
     /// Record of the pools that have no document any more.
     place: Option<Kept>,
@@ -26,7 +26,7 @@ pub(crate) struct UsedPools {
 impl UsedPools {
     /// With the documents that an earlier agent kept: those of `source`, where it keeps any, and those
     /// that had been deleted by then.
-    pub(crate) fn open(kept: &Kept, source: Option<&str>) -> Self {
+    pub fn open(kept: &Kept, source: Option<&str>) -> Self {
         let read = |text: &str| pools::read(source.unwrap_or(PLACE).as_ref(), text, None);
         let place = kept.of(Subject::RemovedPools);
         let written = place.read(PLACE).unwrap_or_default();
@@ -44,7 +44,7 @@ impl UsedPools {
 
     /// The documents that are in force, from those that were read and the names of the pools that are
     /// in use.
-    pub(crate) fn in_force(
+    pub fn in_force(
         &mut self,
         read: Option<Arc<Pools>>,
         used: &BTreeSet<String>,

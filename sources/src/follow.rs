@@ -16,7 +16,7 @@ use self::folders::Folders;
 pub(crate) use self::fragments::{Fragment, Fragments};
 
 /// Files are read this often without any sign of a change: for file systems that give none.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+pub const INTERVAL: Duration = Duration::from_secs(5);
 /// A change is read once there was none for this long, so that a writer can finish.
 const QUIET: Duration = Duration::from_millis(50);
 /// A change is read after this long even if there is no quiet.
@@ -61,7 +61,7 @@ impl<T> Default for Followed<T> {
 
 impl<T> Followed<T> {
     /// State before the source has answered.
-    pub(crate) fn kept(value: Option<T>) -> Self {
+    pub fn kept(value: Option<T>) -> Self {
         Self {
             value: value.map(Arc::new),
             ..Self::default()
@@ -69,19 +69,21 @@ impl<T> Followed<T> {
     }
 
     /// The reason why the content that was read last is not used.
-    pub(crate) fn refused(&self) -> Option<&str> {
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.is_refused)
     }
 
     /// True if the value is one that an earlier agent kept: the source has given none yet.
-    pub(crate) fn is_kept(&self) -> bool {
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
         self.value.is_some() && self.generation == 0
     }
 }
 
 impl<T: PartialEq> Followed<T> {
     /// Records the reason why there is nothing newer; returns true if the known state has changed.
-    pub(crate) fn fail(&mut self, reason: String, name: &str, place: impl fmt::Display) -> bool {
+    pub fn fail(&mut self, reason: String, name: &str, place: impl fmt::Display) -> bool {
         let changed = self.take(Err(reason), name, place);
         self.is_refused = false;
         changed
@@ -89,7 +91,7 @@ impl<T: PartialEq> Followed<T> {
 
     /// Takes the parsed content, or the reason why it is not used. Returns true if the known state
     /// has changed. `name` is the source's name in the log, `place` its location.
-    pub(crate) fn take(
+    pub fn take(
         &mut self,
         parsed: Result<T, String>,
         name: &str,

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use datapath_common::mark::MarkLayout;
 use document::SIZE_MAX;
+use sources::kept::Kept;
+use sources::node::{NodeSource, watch, watch_kept};
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
-use towpath::sources::node::{Kept, NodeSource, watch, watch_kept};
 
 use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use api::ids::EniNumber;
 use loader::intent::masquerade::{MasqueradeSettings, Policy};
 use serde_json::json;
+use sources::follow::Followed;
+use sources::{masq_agent, pools};
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
-use towpath::sources::follow::Followed;
-use towpath::sources::{masq_agent, pools};
 
 use super::support::{ENI, parse, problem, secondary, set};
 

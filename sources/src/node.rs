@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use datapath_common::mark::MarkLayout;
+use document::read_file;
 use loader::intent::Node;
+use node_document::parse;
 use tokio::sync::watch as channel;
 
-use crate::sources::follow;
-use crate::sources::follow::{Followed, Source};
-use document::read_file;
-
-pub use crate::state::kept::Kept;
-pub(crate) use node_document::{Around, place, take_enis};
-pub use node_document::{DocumentError, parse};
+use crate::follow;
+use crate::follow::{Followed, Source};
+use crate::kept::Kept;
 
 /// The state of the node document's file.
 pub type NodeSource = Followed<Node>;
@@ -37,7 +35,8 @@ pub fn watch_kept(path: PathBuf, mark: MarkLayout, kept: Kept) -> channel::Recei
 }
 
 /// The parts of the file that cannot be used as they are now, and why.
-pub(crate) fn look(path: &Path, mark: MarkLayout) -> Vec<String> {
+#[must_use]
+pub fn look(path: &Path, mark: MarkLayout) -> Vec<String> {
     match follow::look(path, &NodeDocument { mark, kept: None }) {
         Ok(node) => {
             let refused = node.refused.iter();

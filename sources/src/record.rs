@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// If the file cannot be read, or is no such record.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let context = || format!("read {}", path.display());
     match read_file(path) {
         Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(context)?)),
@@ -26,7 +26,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<()> {
+pub fn write<T: Serialize>(path: &Path, record: &T) -> Result<()> {
     let write = || -> Result<()> {
         let folder = path.parent().context("a path without a folder")?;
         fs::create_dir_all(folder)?;
@@ -42,7 +42,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<()> {
 ///
 /// # Errors
 /// If the file cannot be removed.
-pub(crate) fn remove(path: &Path) -> Result<()> {
+pub fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", path.display()))

@@ -1,7 +1,6 @@
-//! The node document and the configuration file, from the outside: what is read, what is refused
+//! The node document and the files beside it, from the outside: what is read, what is refused
 //! and with which words, and how a document's file is followed.
 
-mod config;
 mod fields;
 mod garbage;
 mod hostile;

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use super::{Config, Source, example, reference, schema};
 
-const REFERENCE: &str = include_str!("../../../docs/reference/config.md");
+const REFERENCE: &str = include_str!("../../docs/reference/config.md");
 
-const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
+const EXAMPLE: &str = include_str!("../../deploy/config.yaml");
 
 fn keys() -> impl Iterator<Item = String> {
     Config::default().explain().into_iter().map(|row| row.key)

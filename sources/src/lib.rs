@@ -3,8 +3,10 @@
 
 pub mod follow;
 pub mod instance;
+pub mod kept;
 pub mod masq_agent;
 pub mod node;
-pub(crate) mod numbering;
+pub mod numbering;
 pub mod pools;
-pub(crate) mod used_pools;
+pub mod record;
+pub mod used_pools;

@@ -16,7 +16,8 @@ const NEIGHBOURS: [(&str, u32); 7] = [
 
 /// Warnings about programs whose mark bits overlap with a mask. If one of them is on the node,
 /// each would misinterpret the other's marks.
-pub(crate) fn mark_neighbours(mask: MarkMask) -> Vec<String> {
+#[must_use]
+pub fn mark_neighbours(mask: MarkMask) -> Vec<String> {
     let mask = mask.layout().mask();
     let shared = NEIGHBOURS
         .iter()
@@ -34,7 +35,7 @@ pub(crate) fn mark_neighbours(mask: MarkMask) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn neighbours(mask: &str) -> Vec<String> {
         let config = Config::parse(&format!("datapath: {{mark-mask: {mask:?}}}")).unwrap();

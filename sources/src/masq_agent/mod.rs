@@ -13,7 +13,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::sync::watch;
 
-use crate::sources::follow::{self, Followed, Fragment, Fragments, Source};
+use crate::follow::{self, Followed, Fragment, Fragments, Source};
 
 /// The files are never read more often than this without a sign of a change, whatever
 /// `resyncInterval` says.
@@ -28,7 +28,8 @@ pub fn watch(path: PathBuf) -> watch::Receiver<Followed<AgentCidrs>> {
 }
 
 /// Says why an ip-masq-agent file, or a folder of fragments, cannot be used as it is now, if so.
-pub(crate) fn look(path: &Path) -> Option<String> {
+#[must_use]
+pub fn look(path: &Path) -> Option<String> {
     follow::look(path, &AgentFiles).err()
 }
 

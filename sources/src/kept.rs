@@ -15,7 +15,7 @@ const RECORD_MAX: u64 = 256 << 20;
 
 /// Kept sources: each has a record in the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub enum Subject {
     /// The node document.
     Node,
     /// The pools' objects.
@@ -60,7 +60,7 @@ pub struct Kept {
 /// An API server, as far as it is known without an answer of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Server {
+pub struct Server {
     url: String,
     /// SHA-1 of each root certificate that the server is trusted by, in hexadecimal digits.
     roots: Vec<String>,
@@ -68,7 +68,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// The server at this URL, trusted by these root certificates (DER).
-    pub(crate) fn new(url: &str, roots: &[Vec<u8>]) -> Self {
+    #[must_use]
+    pub fn new(url: &str, roots: &[Vec<u8>]) -> Self {
         let digest = |root: &Vec<u8>| format!("{:x}", Sha1::digest(root));
         Self {
             url: url.to_owned(),
@@ -123,7 +124,8 @@ impl Kept {
     }
 
     /// The place of records that come from this API server: those of another cluster do not count.
-    pub(crate) fn with_server(self, server: Server) -> Self {
+    #[must_use]
+    pub fn with_server(self, server: Server) -> Self {
         Self {
             server: Some(server),
             ..self
@@ -131,7 +133,8 @@ impl Kept {
     }
 
     /// The place of something else.
-    pub(crate) fn of(&self, subject: Subject) -> Self {
+    #[must_use]
+    pub fn of(&self, subject: Subject) -> Self {
         Self {
             path: subject.path(&self.state),
             ..self.clone()
@@ -140,7 +143,7 @@ impl Kept {
 
     /// Parsed document that an agent of this boot kept of the source. An unreadable one counts as
     /// none, and is logged.
-    pub(crate) fn read_as<T, E: fmt::Display>(
+    pub fn read_as<T, E: fmt::Display>(
         &self,
         source: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
@@ -155,7 +158,7 @@ impl Kept {
 
     /// The document that an agent of this boot kept of the source. An unreadable one counts as
     /// none.
-    pub(crate) fn read(&self, source: &str) -> Option<String> {
+    pub fn read(&self, source: &str) -> Option<String> {
         let record = self.record().unwrap_or_else(|error| {
             tracing::warn!("what an earlier agent kept is not used: {error:#}");
             None
@@ -190,7 +193,7 @@ impl Kept {
     }
 
     /// Keeps a good document of the source in place of the last one.
-    pub(crate) fn write(&self, source: &str, document: &str) {
+    pub fn write(&self, source: &str, document: &str) {
         let record = Record {
             boot: self.boot.clone(),
             server: self.server.clone(),
@@ -207,7 +210,7 @@ impl Kept {
 ///
 /// # Errors
 /// When one cannot be removed.
-pub(crate) fn remove(state: &Path) -> Result<()> {
+pub fn remove(state: &Path) -> Result<()> {
     for path in Subject::ALL.map(|subject| subject.path(state)) {
         record::remove(&path)?;
     }

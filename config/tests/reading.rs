@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::types::ExternalPolicy;
+use config::{Config, LogLevel, Ports, Source};
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use flows::Lifetimes;
 use loader::bpf::{AttachMode, DatapathSettings};
-use towpath::config::{Config, LogLevel, Ports, Source};
 
-const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
+const EXAMPLE: &str = include_str!("../../deploy/config.yaml");
 
 #[test]
 fn nothing_is_the_defaults() {
@@ -148,10 +148,7 @@ fn every_value_is_taken() {
         .map(ToString::to_string)
         .collect();
     assert_eq!(hosts, ["169.254.20.10"]);
-    assert_eq!(
-        config.endpoint.mtu.map(towpath::config::Mtu::get),
-        Some(1500)
-    );
+    assert_eq!(config.endpoint.mtu.map(config::Mtu::get), Some(1500));
     assert_eq!(settings.internet_mtu, Some(1400));
     assert_eq!(config.bpf_options().attach, AttachMode::Clsact);
     assert_eq!(config.bpf_options().pin_root, Path::new("/b"));
@@ -480,10 +477,7 @@ fn a_missing_file_is_an_error_where_it_was_named() {
 
     fs::write(&path, "endpoint: {mtu: 1400}\n").unwrap();
     let config = Config::load(Some(&path)).unwrap();
-    assert_eq!(
-        config.endpoint.mtu.map(towpath::config::Mtu::get),
-        Some(1400)
-    );
+    assert_eq!(config.endpoint.mtu.map(config::Mtu::get), Some(1400));
 
     fs::write(&path, "endpoint: {mtu: 65536}\n").unwrap();
     let error = Config::load(Some(&path)).unwrap_err().to_string();
