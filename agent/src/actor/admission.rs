@@ -48,7 +48,7 @@ impl<K: Host> Actor<K> {
         })?;
         Ok(Admission {
             intent: &self.intent,
-            view: &self.pass.view,
+            view: &self.passes.last.view,
             mtu: self.mtu,
             facts,
         })

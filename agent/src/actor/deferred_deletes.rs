@@ -141,7 +141,7 @@ impl<K: Host> Actor<K> {
     /// Forgets the endpoints and addresses of deletes that were left. The pass that follows takes
     /// out of the kernel what they had there.
     pub(crate) fn carry_out_pending(&mut self) {
-        let (deletes, _lock) = match self.pending.take() {
+        let (deletes, _lock) = match self.records.pending.take() {
             Ok(Some(taken)) => taken,
             Ok(None) => return,
             Err(error) => {

@@ -61,7 +61,9 @@ impl<K: Host> Actor<K> {
     pub(crate) fn note_detours(&mut self) {
         if let Some(facts) = self.reconciler.kernel().facts() {
             let there = facts.links.keys().copied().collect();
-            self.detours.look(Instant::now(), &there, &facts.via_stack);
+            self.observers
+                .detours
+                .look(Instant::now(), &there, &facts.via_stack);
         }
     }
 
@@ -74,11 +76,11 @@ impl<K: Host> Actor<K> {
             return Vec::new();
         };
         let now = Instant::now();
-        let endpoints = self.pass.view.endpoints.iter();
+        let endpoints = self.passes.last.view.endpoints.iter();
         let late = endpoints.filter_map(|(id, endpoint)| {
             let ifindex = endpoint
                 .ifindex
-                .filter(|one| self.detours.is_late(now, *one))?;
+                .filter(|one| self.observers.detours.is_late(now, *one))?;
             let pod = self.intent.endpoints.get(id)?.about.pod.clone()?;
             let what = facts.via_stack.get(&ifindex)?.as_ref()?;
             let device = &endpoint.device;

@@ -9,116 +9,57 @@ mod detours;
 pub(crate) mod ingress;
 mod orphans;
 pub(crate) mod pacer;
+pub(crate) mod parts;
 mod passes;
 mod placing;
 pub(crate) mod policy;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::ids::{EndpointId, EniNumber, Owner};
+use api::ids::{EndpointId, Owner};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use loader::intent::masquerade::Policy;
 use loader::intent::{Intent, Node, Settings};
-use loader::kernel::Observed;
-use loader::netfilter::bypassed::Bypassed;
-use loader::netfilter::conntrack::Exhaustion;
-use loader::netfilter::service_nat::Missed;
 use loader::netlink::Change;
-use loader::reconcile::{Pass, Reconciler};
-use loader::stamp::Stamp;
-use tokio::sync::{mpsc, watch};
+use loader::reconcile::Reconciler;
+use tokio::sync::watch;
 use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::{Addresses, is_own};
-use crate::actor::deferred_deletes::Pending;
-use crate::actor::detours::Detours;
 use crate::actor::ingress::OwnAddresses;
-use crate::actor::pacer::{Look, Pacer};
-use crate::actor::policy::PolicyFiles;
-use crate::cluster::{ClusterWarnings, DemandQuery, Signals};
+use crate::actor::pacer::Look;
+use crate::actor::parts::{Documents, Observers, Passes, Records, Restored, Streams};
+use crate::cluster::{DemandQuery, Signals};
 use crate::host::kernel::Host;
 use crate::host::netns;
-use crate::server::Command;
-use crate::server::ReconcileStats;
-use crate::state::store::{Store, Stored};
+use crate::state::store::Stored;
 use flows as nat;
 use sources::node::NodeSource;
-use sources::numbering::Numbering;
 
 /// The owner of the node's state.
 pub(crate) struct Actor<K> {
     pub(crate) reconciler: Reconciler<K>,
     /// Follows the document; its node is empty until the first good one.
     pub(crate) intent: Intent,
-    pub(crate) source: NodeSource,
-    /// Pool documents and ip-masq-agent files, as they were last seen.
-    pub(crate) files: PolicyFiles,
-    pub(crate) document: PathBuf,
-    /// Configured MTU of pods, in bytes.
-    pub(crate) mtu: Option<u32>,
-    pub(crate) store: Store,
+    pub(crate) documents: Documents,
+    pub(crate) records: Records,
     /// The owners of addresses.
     pub(crate) addresses: Addresses,
-    /// The ENIs' numbers and last good forms.
-    pub(crate) numbering: Numbering,
-    /// Deletes that the CNI plugin left.
-    pub(crate) pending: Pending,
-    /// Records that cannot be read. Their endpoints are orphans.
-    pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
-    /// True if endpoints were looked for whose records are lost.
-    pub(crate) has_orphans: bool,
-    /// Reason for which a removed record could not be rewritten.
-    pub(crate) unsaved: Option<String>,
-    pub(crate) pass: Pass,
-    /// True if endpoints were added or deleted since that pass.
-    pub(crate) is_outdated: bool,
-    /// An observation of a moment ago, for the pass that follows at once.
-    pub(crate) seen: Option<Observed>,
-    /// The device that each ENI was seen on last.
-    pub(crate) last_devices: BTreeMap<EniNumber, u32>,
-    pub(crate) started: Instant,
-    /// Counters of passes.
-    pub(crate) work: ReconcileStats,
-    /// The sweeper of translated flows.
-    pub(crate) nat: nat::Handle,
-    /// Messages about the cluster, for the status.
-    pub(crate) cluster_warnings: ClusterWarnings,
-    /// The rules of netfilter that name something.
-    pub(crate) bypassed: Bypassed,
-    /// The paths of pods' packets.
-    pub(crate) detours: Detours,
-    /// Flows that are cut off for want of notes.
-    pub(crate) missed: Missed,
-    /// Shortages of conntrack entries.
-    pub(crate) conntrack: Exhaustion,
-    /// Settings of the agent that users may not have meant.
-    pub(crate) warnings: Vec<String>,
-    /// Signals that wake the writer.
-    pub(crate) signals: Arc<Signals>,
-    pub(crate) pacer: Pacer,
-    /// The folders of records and of deletes before the last pass.
-    folders: [Stamp; 2],
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
-    /// True if the kernel refused the last subscription to its events, which was logged then.
-    events_unavailable: bool,
+    pub(crate) passes: Passes,
+    pub(crate) observers: Observers,
+    /// Signals that wake the writer.
+    pub(crate) signals: Arc<Signals>,
+    /// Configured MTU of pods, in bytes.
+    pub(crate) mtu: Option<u32>,
 }
 
 impl<K: Host> Actor<K> {
-    pub(crate) fn new(
-        kernel: K,
-        settings: Settings,
-        mtu: Option<u32>,
-        document: PathBuf,
-        (store, stored): (Store, Stored),
-        (addresses, pending, numbering): (Addresses, Pending, Numbering),
-        nat: nat::Handle,
-    ) -> Self {
-        let Stored { endpoints, corrupt } = stored;
+    pub(crate) fn new(kernel: K, settings: Settings, restored: Restored, nat: nat::Handle) -> Self {
+        let Stored { endpoints, corrupt } = restored.stored;
         Self {
             reconciler: Reconciler::new(kernel, Instant::now),
             intent: Intent {
@@ -127,69 +68,47 @@ impl<K: Host> Actor<K> {
                 settings,
                 policy: Policy::default(),
             },
-            files: PolicyFiles::default(),
-            source: NodeSource::default(),
-            document,
-            mtu,
-            store,
-            addresses,
-            numbering,
-            pending,
-            corrupt,
-            has_orphans: false,
-            unsaved: None,
-            pass: Pass::default(),
-            is_outdated: false,
-            seen: None,
-            last_devices: BTreeMap::new(),
-            started: Instant::now(),
-            work: ReconcileStats::default(),
-            nat,
-            cluster_warnings: ClusterWarnings::default(),
-            bypassed: Bypassed::default(),
-            detours: Detours::default(),
-            missed: Missed::default(),
-            conntrack: Exhaustion::default(),
-            warnings: Vec::new(),
-            signals: Arc::default(),
-            pacer: Pacer::new(),
-            folders: Default::default(),
+            documents: Documents::new(restored.numbering),
+            records: Records::new(restored.store, corrupt, restored.pending),
+            addresses: restored.addresses,
             own: OwnAddresses::none(),
-            events_unavailable: false,
+            passes: Passes::new(),
+            observers: Observers::new(nat),
+            signals: Arc::default(),
+            mtu: None,
         }
     }
 
     /// Serves until the commands end or `stop` resolves.
-    pub(crate) async fn run(
-        mut self,
-        mut commands: mpsc::Receiver<Command>,
-        mut document: watch::Receiver<NodeSource>,
-        files: PolicyFiles,
-        mut demand_queries: mpsc::Receiver<DemandQuery>,
-        stop: impl Future<Output = ()>,
-    ) {
+    pub(crate) async fn run(mut self, streams: Streams, stop: impl Future<Output = ()>) {
+        let Streams {
+            mut commands,
+            mut node,
+            files,
+            mut demand_queries,
+        } = streams;
         tokio::pin!(stop);
         let mut events = None;
         // The subscription precedes the first observation, so that no change is missed.
         self.subscribe(&mut events);
-        self.files = files;
+        self.documents.files = files;
         self.look_once().await;
         self.take_policy();
-        self.take_document(&mut document);
+        self.take_document(&mut node);
         loop {
-            let (at, look) = self.pacer.due(Timer::now());
+            let (at, look) = self.passes.pacer.due(Timer::now());
             tokio::select! {
                 () = &mut stop => return,
                 command = commands.recv() => match command {
                     Some(command) => self.serve(command, &mut commands).await,
                     None => return,
                 },
-                Ok(()) = document.changed() => self.take_document(&mut document),
-                () = self.files.changed() => self.take_policy(),
+                Ok(()) = node.changed() => self.take_document(&mut node),
+                () = self.documents.files.changed() => self.take_policy(),
                 // Without a cluster there are no requests.
                 Some(ask) = demand_queries.recv() => self.answer_demand(ask),
                 change = next(&mut events) => match change {
-                    Some(change) => self.pacer.event(Timer::now(), change),
+                    Some(change) => self.passes.pacer.event(Timer::now(), change),
                     None => events = None,
                 },
                 () = sleep_until(at) => {
@@ -224,11 +143,11 @@ impl<K: Host> Actor<K> {
             match self.reconciler.kernel().events() {
                 Ok(stream) => {
                     *events = Some(stream);
-                    self.events_unavailable = false;
+                    self.passes.events_unavailable = false;
                 }
                 // Once, not with every pass.
                 Err(error) => {
-                    if !std::mem::replace(&mut self.events_unavailable, true) {
+                    if !std::mem::replace(&mut self.passes.events_unavailable, true) {
                         tracing::warn!("no events from the kernel: {error:#}");
                     }
                 }
@@ -236,8 +155,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    fn take_document(&mut self, document: &mut watch::Receiver<NodeSource>) {
-        self.source = document.borrow_and_update().clone();
+    fn take_document(&mut self, node: &mut watch::Receiver<NodeSource>) {
+        self.documents.source = node.borrow_and_update().clone();
         self.take_node();
     }
 
@@ -245,7 +164,8 @@ impl<K: Host> Actor<K> {
     /// document.
     fn answer_demand(&mut self, ask: DemandQuery) {
         let DemandQuery { generation, reply } = ask;
-        let is_taken = self.source.value.is_some() && self.source.generation == generation;
+        let is_taken =
+            self.documents.source.value.is_some() && self.documents.source.generation == generation;
         let demand = if is_taken {
             self.update_addresses();
             self.addresses.demand(&self.intent)
@@ -260,10 +180,10 @@ impl<K: Host> Actor<K> {
     /// invalid file stays in force.
     fn take_policy(&mut self) {
         let used = self.addresses.pools_in_use();
-        self.intent.policy = self.files.policy(&used);
-        self.intent.settings.cluster_services = self.files.services();
+        self.intent.policy = self.documents.files.policy(&used);
+        self.intent.settings.cluster_services = self.documents.files.services();
         self.take_node();
-        self.pacer.event(Timer::now(), Change::Own);
+        self.passes.pacer.event(Timer::now(), Change::Own);
     }
 
     /// Takes the policy again where a pool that was deleted is in use no more.
@@ -331,7 +251,7 @@ impl<K: Host> Actor<K> {
 
     /// Removes an endpoint from disk and from the intent; its owner, if it was known.
     pub(crate) fn forget(&mut self, id: EndpointId) -> anyhow::Result<Option<Owner>> {
-        self.store.remove(id)?;
+        self.records.store.remove(id)?;
         let endpoint = self.intent.endpoints.remove(&id);
         Ok(endpoint.map(|endpoint| endpoint.owner))
     }
@@ -341,7 +261,7 @@ impl<K: Host> Actor<K> {
         if let Some(facts) = self.reconciler.kernel().facts() {
             let devices = facts.devices();
             let is_gone = |id: EndpointId| !devices.contains(id.device().as_str());
-            self.store.forget_deleted(is_gone);
+            self.records.store.forget_deleted(is_gone);
         }
     }
 }

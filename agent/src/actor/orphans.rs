@@ -24,7 +24,7 @@ impl<K: Host> Actor<K> {
     /// Adopts the endpoints whose records are lost, once; true if that is done. Before it is, no
     /// plan may be made: it would remove them.
     pub(crate) async fn take_orphans(&mut self) -> bool {
-        if self.has_orphans {
+        if self.records.has_orphans {
             return true;
         }
         let observed = match self.reconciler.kernel_mut().observe().await {
@@ -35,7 +35,8 @@ impl<K: Host> Actor<K> {
             }
         };
         let endpoints = &self.intent.endpoints;
-        let is_known = |id: &EndpointId| endpoints.contains_key(id) || self.store.is_deleted(*id);
+        let is_known =
+            |id: &EndpointId| endpoints.contains_key(id) || self.records.store.is_deleted(*id);
         let taken = endpoints.values().flat_map(|endpoint| &endpoint.addresses);
         let orphans = find(&observed, is_known, taken.copied().collect());
         let namespaces = match orphans[..] {
@@ -47,7 +48,7 @@ impl<K: Host> Actor<K> {
             orphan.netns = netns.cloned().unwrap_or_default();
             self.take_orphan(orphan);
         }
-        self.has_orphans = true;
+        self.records.has_orphans = true;
         true
     }
 
@@ -91,16 +92,16 @@ impl<K: Host> Actor<K> {
                 self.intent.endpoints.len()
             ));
         }
-        problems.extend(self.unsaved.as_ref().map(|error| {
+        problems.extend(self.records.unsaved.as_ref().map(|error| {
             format!(
                 "the records of endpoints are missing, and a restart would orphan them: {error}"
             )
         }));
-        problems.extend(self.store.unsynced().map(str::to_owned));
+        problems.extend(self.records.store.unsynced().map(str::to_owned));
         let kernel = self.reconciler.kernel();
         problems.extend(kernel.unpinned().map(str::to_owned));
         problems.extend(kernel.untracked().problem().map(str::to_owned));
-        problems.extend(self.corrupt.values().map(|path| {
+        problems.extend(self.records.corrupt.values().map(|path| {
             format!(
                 "an endpoint's record cannot be read, so it is served as an orphan, and the record stays \
                  until its pod is deleted: {}",

@@ -16,17 +16,17 @@ impl<K: Host> Actor<K> {
     /// without one would remove what an earlier agent set up.
     pub(crate) async fn run_pass(&mut self) {
         let began = Timer::now();
-        self.folders = self.stamps();
-        let seen = self.seen.take();
+        self.records.folders = self.stamps();
+        let seen = self.passes.seen.take();
         let mut has_more = false;
-        if self.source.value.is_some() && self.take_orphans().await {
+        if self.documents.source.value.is_some() && self.take_orphans().await {
             self.look_once().await;
             self.carry_out_pending();
             self.drop_dead();
             let recorded = self.intent.endpoints.values();
             let recorded = recorded.filter(|endpoint| !endpoint.is_orphan());
-            let restored = self.store.restore(recorded);
-            self.unsaved = restored.err().map(|error| format!("{error:#}"));
+            let restored = self.records.store.restore(recorded);
+            self.records.unsaved = restored.err().map(|error| format!("{error:#}"));
             let changed = self.take_kernel_settings();
             // By now there may be other programs than those that were compared with.
             let seen = seen.filter(|_| !changed);
@@ -34,7 +34,7 @@ impl<K: Host> Actor<K> {
             self.take_pass(pass);
             self.note_detours();
             self.forget_deleted();
-            self.is_outdated = false;
+            self.passes.is_outdated = false;
             self.note_devices();
             self.tell_sweeper();
             self.look_at_addresses();
@@ -46,10 +46,11 @@ impl<K: Host> Actor<K> {
                 .await;
         }
         let time = (began, Timer::now());
-        self.pacer
-            .passed(time, self.pass.is_clean(), self.pass.next_due);
+        self.passes
+            .pacer
+            .passed(time, self.passes.last.is_clean(), self.passes.last.next_due);
         if has_more {
-            self.pacer.event(Timer::now(), Change::Own);
+            self.passes.pacer.event(Timer::now(), Change::Own);
         }
     }
 
@@ -68,7 +69,7 @@ impl<K: Host> Actor<K> {
 
     /// Takes the result of a pass, and logs its changes and its new failures.
     fn take_pass(&mut self, pass: Pass) {
-        self.work.count(pass.applied, pass.failures.len());
+        self.passes.work.count(pass.applied, pass.failures.len());
         if pass.applied > 0 {
             tracing::info!(
                 steps = pass.applied,
@@ -76,7 +77,7 @@ impl<K: Host> Actor<K> {
                 "kernel changed"
             );
         }
-        if pass.failures != self.pass.failures {
+        if pass.failures != self.passes.last.failures {
             for failure in &pass.failures {
                 tracing::warn!(step = failure.step, error = failure.error, "step failed");
             }
@@ -84,7 +85,7 @@ impl<K: Host> Actor<K> {
         if pass.remaining == 0 && pass.failures.is_empty() {
             self.reconciler.kernel_mut().settled();
         }
-        self.pass = pass;
+        self.passes.last = pass;
     }
 
     /// Lets follow what time alone changes, and what a pass has found.
@@ -101,13 +102,13 @@ impl<K: Host> Actor<K> {
             return self.run_pass().await;
         }
         self.look_at_addresses();
-        self.pacer.glanced(Timer::now());
+        self.passes.pacer.glanced(Timer::now());
     }
 
     async fn has_moved(&mut self) -> bool {
         // A kernel that cannot be read is the pass's to report.
         let has_moved = self.reconciler.kernel_mut().glance().await.unwrap_or(true);
-        let has_moved = has_moved || self.folders != self.stamps();
+        let has_moved = has_moved || self.records.folders != self.stamps();
         let kernel = self.reconciler.kernel_mut();
         has_moved
             || kernel.keeps_notes() != self.intent.settings.service_nat
@@ -116,7 +117,7 @@ impl<K: Host> Actor<K> {
 
     /// The folders of records and of deletes that the CNI plugin left, as they are now.
     fn stamps(&self) -> [Stamp; 2] {
-        [self.store.stamp(), self.pending.stamp()]
+        [self.records.store.stamp(), self.records.pending.stamp()]
     }
 
     /// Brings some endpoints to the intent. A whole pass follows soon.
@@ -132,30 +133,30 @@ impl<K: Host> Actor<K> {
         for failure in &pass.failures {
             tracing::warn!(step = failure.step, error = failure.error, "step failed");
         }
-        self.work.count(pass.applied, pass.failures.len());
+        self.passes.work.count(pass.applied, pass.failures.len());
         if pass.remaining == 0 && pass.failures.is_empty() {
             let endpoints = &self.intent.endpoints;
             let is_gone = |id| of.contains_key(&id) && !endpoints.contains_key(&id);
-            self.store.forget_deleted(is_gone);
+            self.records.store.forget_deleted(is_gone);
         }
-        let views = &mut self.pass.view.endpoints;
+        let views = &mut self.passes.last.view.endpoints;
         views.retain(|id, _| !of.contains_key(id));
         views.extend(pass.endpoints);
-        self.pass.applied += pass.applied;
-        self.pass.remaining += pass.remaining;
+        self.passes.last.applied += pass.applied;
+        self.passes.last.remaining += pass.remaining;
         // Until the next whole pass has looked, what could not be removed is still there.
-        if let Some(lingering) = &mut self.pass.lingering {
+        if let Some(lingering) = &mut self.passes.last.lingering {
             lingering.extend(pass.lingering);
         }
-        self.pass.failures.extend(pass.failures);
-        self.is_outdated = true;
+        self.passes.last.failures.extend(pass.failures);
+        self.passes.is_outdated = true;
         self.tell_sweeper();
-        self.pacer.event(Timer::now(), Change::Own);
+        self.passes.pacer.event(Timer::now(), Change::Own);
     }
 
     /// Runs a pass if the last one does not know every endpoint.
     pub(crate) async fn update(&mut self) {
-        if self.is_outdated {
+        if self.passes.is_outdated {
             self.run_pass().await;
         }
     }

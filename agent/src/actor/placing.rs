@@ -17,18 +17,21 @@ impl<K: Host> Actor<K> {
     /// Takes up, once, the numbers that an agent without a record of them has given.
     fn adopt_numbers(&mut self, enis: &[Eni]) {
         let kernel = self.reconciler.kernel();
-        let Some(facts) = kernel.facts().filter(|_| !self.numbering.is_adopted()) else {
+        let Some(facts) = kernel
+            .facts()
+            .filter(|_| !self.documents.numbering.is_adopted())
+        else {
             return;
         };
         match kernel.map_entries() {
-            Ok(maps) => self.numbering.adopt(enis, &maps, &facts.links),
+            Ok(maps) => self.documents.numbering.adopt(enis, &maps, &facts.links),
             Err(error) => tracing::warn!("numbers of ENIs may change: {error:#}"),
         }
     }
 
     /// Takes the node as it is by now.
     pub(crate) fn take_node(&mut self) {
-        let Some(node) = &self.source.value else {
+        let Some(node) = &self.documents.source.value else {
             return;
         };
         let mut node = Node::clone(node);
@@ -38,20 +41,20 @@ impl<K: Host> Actor<K> {
         let used: BTreeSet<IpAddr> = used.copied().collect();
         self.bind(&mut enis, &used);
         self.adopt_numbers(&enis);
-        self.numbering.recall(&mut node, &mut enis, &used);
+        self.documents.numbering.recall(&mut node, &mut enis, &used);
         let highest = highest_number(self.intent.settings.mark);
         let links = self.reconciler.kernel().facts().map(|facts| &facts.links);
-        let around = self.numbering.around(&enis, highest, links);
+        let around = self.documents.numbering.around(&enis, highest, links);
         place(&mut node, enis, &around);
-        if let Some(enis) = self.numbering.recall_left_out(&mut node) {
+        if let Some(enis) = self.documents.numbering.recall_left_out(&mut node) {
             place(&mut node, enis, &around);
         }
         if let Some(links) = links {
-            self.numbering.saw(&node, links);
+            self.documents.numbering.saw(&node, links);
         }
-        self.numbering.learn(&node);
+        self.documents.numbering.learn(&node);
         self.intent.node = node;
-        self.pacer.event(Instant::now(), Change::Own);
+        self.passes.pacer.event(Instant::now(), Change::Own);
     }
 
     fn bind(&self, enis: &mut [Eni], used: &BTreeSet<IpAddr>) {
@@ -76,13 +79,20 @@ impl<K: Host> Actor<K> {
     pub(crate) fn renumber(&mut self) {
         let kernel = self.reconciler.kernel();
         let Some(facts) = kernel.facts() else { return };
-        let mut is_due = self.numbering.is_outdated(&self.intent.node, &facts.links);
-        self.nat
-            .rest(self.numbering.resting(self.intent.settings.mark));
-        if self.numbering.has_retired()
+        let mut is_due = self
+            .documents
+            .numbering
+            .is_outdated(&self.intent.node, &facts.links);
+        self.observers
+            .nat
+            .rest(self.documents.numbering.resting(self.intent.settings.mark));
+        if self.documents.numbering.has_retired()
             && let Ok(maps) = kernel.map_entries()
         {
-            is_due |= self.numbering.free(&maps, &self.nat.report());
+            is_due |= self
+                .documents
+                .numbering
+                .free(&maps, &self.observers.nat.report());
         }
         if is_due {
             self.take_node();

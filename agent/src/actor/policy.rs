@@ -47,7 +47,8 @@ impl PolicyFiles {
     /// Watches the files, with the pools and the other sources of a cluster.
     pub(crate) fn follow_cluster(
         settings: &MasqueradeSettings,
-        (pools, used): (watch::Receiver<Followed<Pools>>, UsedPools),
+        pools: watch::Receiver<Followed<Pools>>,
+        used: UsedPools,
         cluster: OfCluster,
     ) -> Self {
         Self {

@@ -1,10 +1,11 @@
 //! The actor on a model kernel: what it writes, answers and forgets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use api::ids::EniNumber;
 use api::types::ServiceNatStatus;
 use api::types::{Attachment, HealthState};
 use api::types::{ForeignProgram, MissingFeature};
@@ -23,12 +24,16 @@ use loader::netlink::Others;
 use loader::reconcile::model::ModelKernel;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::actor::deferred_deletes::Pending;
+use crate::actor::parts::Restored;
 use crate::host::host_snapshot::Facts;
-use crate::server::EndpointRequest;
+use crate::server::{Command, EndpointRequest};
+use crate::state::store::Store;
 use config::Config;
+use sources::numbering::Numbering;
 
 mod allocation;
 mod demand;
@@ -199,15 +204,20 @@ impl Machine {
             facts: None,
             displaced: BTreeSet::new(),
         };
-        let store = Store::open(self.folder.path()).unwrap();
+        let (store, stored) = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
         let nat = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
-        let endpoints = store.1.endpoints.values();
-        let addresses = Addresses::open(&self.config, self.state.path(), endpoints).unwrap();
-        let pending = Pending::new(&self.state.path().join("pending-deletes"));
-        let numbering = Numbering::open(self.state.path(), "this boot");
-        let own = (addresses, pending, numbering);
-        Actor::new(kernel, settings, None, "/node.yaml".into(), store, own, nat)
+        let endpoints = stored.endpoints.values();
+        let restored = Restored {
+            addresses: Addresses::open(&self.config, self.state.path(), endpoints).unwrap(),
+            store,
+            stored,
+            pending: Pending::new(&self.state.path().join("pending-deletes")),
+            numbering: Numbering::open(self.state.path(), "this boot"),
+        };
+        let mut actor = Actor::new(kernel, settings, restored, nat);
+        actor.documents.path = "/node.yaml".into();
+        actor
     }
 
     /// A new agent that has read the document.
@@ -516,13 +526,15 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
         netns: "/nowhere".into(),
         ..dead
     };
-    actor.store.put(&dead).unwrap();
+    actor.records.store.put(&dead).unwrap();
     machine.kill(actor);
 
     // The path is gone and the device is not: another process still holds the namespace.
     let actor = machine.start().await;
     assert_eq!(actor.endpoints().len(), 2);
-    let ifindex = actor.pass.view.endpoints[&dead.id()].ifindex.unwrap();
+    let ifindex = actor.passes.last.view.endpoints[&dead.id()]
+        .ifindex
+        .unwrap();
     machine.kill(actor);
 
     machine.kernel.as_mut().unwrap().unplug(ifindex);
@@ -539,7 +551,7 @@ async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault()
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66"]);
     make(&mut actor, pod.clone()).await.unwrap();
-    let ifindex = actor.pass.view.endpoints[&pod.id()].ifindex.unwrap();
+    let ifindex = actor.passes.last.view.endpoints[&pod.id()].ifindex.unwrap();
     for what in ["a tbf qdisc", "a htb qdisc", "bpf policy at its egress"] {
         let state = &mut actor.reconciler.kernel_mut().model.state;
         state.via_stack.insert(ifindex, Some(what.to_owned()));
@@ -566,7 +578,7 @@ async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault()
 async fn addresses_of_others_on_an_eni_are_named_and_make_it_no_less_ready() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
-    let devices = actor.pass.view.enis.values();
+    let devices = actor.passes.last.view.enis.values();
     let devices: Vec<_> = devices.filter_map(|eni| eni.device.clone()).collect();
     assert!(devices.len() > 1);
     let give_each = async |actor: &mut Actor<ModelHost>, net: &str| {

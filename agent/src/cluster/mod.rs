@@ -27,7 +27,6 @@ use api::types::PathMode;
 use apiserver::client::{Access, Connection};
 use apiserver::events::{Events, Reporter};
 use apiserver::objects;
-use datapath_common::mark::MarkLayout;
 use document::read_file;
 use kubernetes::node::node_pools::NodeDemand;
 use kubernetes::node::parameters::Parameters;
@@ -39,7 +38,7 @@ use self::metadata::Metadatas;
 use self::node::ensure_node::Creation;
 use self::node::node_ready::Arrival;
 use self::node::writer::Writer;
-use self::node::{NodeTask, cards, identity, instance};
+use self::node::{NodeTask, Reading, cards, identity, instance};
 pub(crate) use self::policies::Unenforced;
 use self::pool_gate::Gate;
 pub(crate) use self::services::ServicesSource;
@@ -135,12 +134,7 @@ impl Cluster {
     /// Begins to follow the cluster. Waits for nothing: the API server may be away.
     ///
     /// Must be called inside a tokio runtime.
-    pub(crate) fn start(
-        prepared: Prepared,
-        config: &Config,
-        (mark, kept): (MarkLayout, Kept),
-        agent: &Handle,
-    ) -> Self {
+    pub(crate) fn start(prepared: Prepared, config: &Config, kept: Kept, agent: &Handle) -> Self {
         let Prepared {
             name,
             parameters,
@@ -158,7 +152,11 @@ impl Cluster {
             warnings: ClusterWarnings::default(),
         };
         cards::follow(section.metadata_endpoint, agent.clone());
-        let (node, demand_queries) = tasks.follow_node(parameters, mark, &kept);
+        let reading = Reading {
+            mark: config.datapath.mark_mask.layout(),
+            mode: section.ipam.mode,
+        };
+        let (node, demand_queries) = tasks.follow_node(parameters, reading, &kept);
         let (candidates, candidates_seen) = watch::channel(None);
         // Read before the first answer of the server replaces the record.
         let used_pools = UsedPools::open(&kept, Some(POOLS_PLACE));
@@ -211,7 +209,7 @@ impl Tasks<'_> {
     fn follow_node(
         &self,
         parameters: Parameters,
-        mark: MarkLayout,
+        reading: Reading,
         kept: &Kept,
     ) -> (watch::Receiver<NodeSource>, mpsc::Receiver<DemandQuery>) {
         let section = self.section;
@@ -225,7 +223,7 @@ impl Tasks<'_> {
         let (task, node, current) = NodeTask::new(
             self.connection.clone(),
             self.name.to_owned(),
-            (mark, section.ipam.mode),
+            reading,
             creation,
         );
         let task = task.of_instance(identity::look(section.metadata_endpoint));

@@ -1,9 +1,11 @@
 //! The real kernel: netlink and the datapath as one.
 
+pub(crate) mod pins;
+pub(crate) mod programs;
+mod silent;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::mem;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -15,25 +17,22 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use loader::bpf::{Datapath, DatapathSettings};
-use loader::intent::Endpoint;
+use loader::bpf::DatapathSettings;
 use loader::intent::pod_routes::PodRoutes;
+use loader::intent::{Endpoint, Settings};
 use loader::kernel::{Endpoints, Kernel, MapEntry, MapKey, Object, Observed, Step, StepKind};
 use loader::netfilter::untracked::Untracked;
 use loader::netlink::{Change, Netlink, Others};
 use loader::observation::gateways::{self, Gateway};
 use serde_json::Value;
 
+use self::pins::Pins;
+use self::programs::Programs;
+use self::silent::Silent;
 use super::host_snapshot::Facts;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
-use super::ports::TranslationPorts;
-use super::reservation::Reservation;
-use super::service_nat::ServiceNat;
-use super::silent::Silent;
 use crate::faults::{self, Point};
-use crate::state::lock::PinsLock;
-use flows as nat;
 
 /// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
@@ -111,12 +110,9 @@ pub(crate) trait Host: Kernel {
 /// The kernel of the node.
 pub(crate) struct HostKernel {
     netlink: Netlink,
-    datapath: Datapath,
-    reservation: Reservation,
-    ports: TranslationPorts,
-    nat: nat::Handle,
+    programs: Programs,
+    pins: Pins,
     watch: PolicyWatch,
-    service_nat: ServiceNat,
     untracked: Untracked,
     /// The pods whose routes follow the configuration.
     followed: Followed,
@@ -129,34 +125,21 @@ pub(crate) struct HostKernel {
     gateways: Vec<Gateway>,
     /// The last logged error of publishing the gateways' MACs to the programs.
     gateways_error: Option<String>,
-    pins: PinsLock,
-    /// The folder beside the pins that names the state folder.
-    identity: PathBuf,
-    /// Why maps are not pinned, which was logged then.
-    unpinned: Option<String>,
 }
 
 impl HostKernel {
     pub(crate) fn new(
         netlink: Netlink,
-        datapath: Datapath,
-        (reservation, ports, nat): (Reservation, TranslationPorts, nat::Handle),
-        watch: PolicyWatch,
-        (service_nat, untracked): (ServiceNat, Untracked),
-        (pins, identity): (PinsLock, PathBuf),
+        programs: Programs,
+        pins: Pins,
+        settings: &Settings,
     ) -> Self {
         Self {
-            pins,
-            identity,
-            unpinned: None,
             netlink,
-            datapath,
-            reservation,
-            ports,
-            nat,
-            watch,
-            service_nat,
-            untracked,
+            watch: PolicyWatch::new(programs.nat.clone(), settings.masquerade.clone()),
+            programs,
+            pins,
+            untracked: Untracked::new(settings.mark.exception()),
             followed: Followed::default(),
             facts: None,
             silent: Silent::default(),
@@ -164,27 +147,6 @@ impl HostKernel {
             gateways: Vec::new(),
             gateways_error: None,
         }
-    }
-
-    /// Pins again what lost its pin. A failure holds nothing up: what is held open runs on.
-    fn keep_pins(&mut self) {
-        let kept = self.datapath.keep_pins();
-        let kept = kept.and_then(|pinned| {
-            if pinned {
-                fs::create_dir_all(&self.identity)?;
-                self.pins.renew()?;
-            }
-            Ok(())
-        });
-        let error = kept.err().map(|error| {
-            format!("maps are not pinned, so the datapath would end with the agent: {error:#}")
-        });
-        if let Some(error) = &error
-            && self.unpinned.as_ref() != Some(error)
-        {
-            tracing::error!("{error}");
-        }
-        self.unpinned = error;
     }
 
     /// Publishes the gateways' MACs to the programs. A failure stops nothing, since the kernel has
@@ -202,7 +164,11 @@ impl HostKernel {
     }
 
     fn publish_gateways(&mut self, watched: Result<()>) {
-        let published = self.datapath.know_gateways(&self.gateways).and(watched);
+        let published = self
+            .programs
+            .datapath
+            .know_gateways(&self.gateways)
+            .and(watched);
         let error = published.err().map(|error| format!("{error:#}"));
         if let Some(error) = &error
             && self.gateways_error.as_ref() != Some(error)
@@ -219,15 +185,16 @@ impl Kernel for HostKernel {
             faults::reach(Point::PlanEnd);
         }
         self.facts = None;
-        self.keep_pins();
+        self.pins.keep(&mut self.programs.datapath);
         self.untracked.keep();
         let mut observed = Observed::default();
         self.netlink
             .observe(&mut observed)
             .await
             .context("read the network configuration")?;
-        observed.host_ports = self.reservation.host_ports();
-        self.datapath
+        observed.host_ports = self.programs.reservation.host_ports();
+        self.programs
+            .datapath
             .observe(&mut observed)
             .context("read the datapath")?;
         self.silent = Silent::of(&observed);
@@ -247,7 +214,8 @@ impl Kernel for HostKernel {
             .await
             .context("read the devices of endpoints")?;
         let addresses = endpoints.values().flatten();
-        self.datapath
+        self.programs
+            .datapath
             .observe_endpoints(addresses, &mut observed)
             .context("read the endpoints' part of the datapath")?;
         if let Some(facts) = &mut self.facts {
@@ -283,8 +251,10 @@ impl Kernel for HostKernel {
             StepKind::PutMapEntry(_)
             | StepKind::DeleteMapEntry(_)
             | StepKind::Attach(_)
-            | StepKind::Detach(_) => self.datapath.apply(&step.kind)?,
-            StepKind::ReservePorts(ports) => self.reservation.reserve(&ports.reserved())?,
+            | StepKind::Detach(_) => self.programs.datapath.apply(&step.kind)?,
+            StepKind::ReservePorts(ports) => {
+                self.programs.reservation.reserve(&ports.reserved())?;
+            }
             StepKind::SetSysctl(..)
             | StepKind::SetMtu { .. }
             | StepKind::SetUp(_)
@@ -302,7 +272,7 @@ impl Kernel for HostKernel {
         if let StepKind::PutMapEntry(MapEntry::Address(address, entry)) = &step.kind
             && entry.is_endpoint()
         {
-            self.service_nat.known(*address);
+            self.programs.service_nat.known(*address);
         }
         if let StepKind::CreateEndpointDevice(endpoint) = &step.kind {
             self.followed.done(endpoint.id());
@@ -333,14 +303,14 @@ impl Host for HostKernel {
         let Some(facts) = &self.facts else {
             return Ok(true);
         };
-        let host_ports = self.reservation.host_ports();
-        if self.datapath.has_moved() || host_ports != facts.ports {
+        let host_ports = self.programs.reservation.host_ports();
+        if self.programs.datapath.has_moved() || host_ports != facts.ports {
             return Ok(true);
         }
         if self.netlink.sysctls(&self.silent.enis).await? != self.silent.sysctls {
             return Ok(true);
         }
-        if self.silent.are_maps_due() && self.datapath.have_maps_changed()? {
+        if self.silent.are_maps_due() && self.programs.datapath.have_maps_changed()? {
             return Ok(true);
         }
         self.untracked.keep();
@@ -349,24 +319,24 @@ impl Host for HostKernel {
     }
 
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
-        self.datapath.map_entries()
+        self.programs.datapath.map_entries()
     }
 
     fn datapath_settings(&self) -> DatapathSettings {
-        self.datapath.settings().clone()
+        self.programs.datapath.settings().clone()
     }
 
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
-        self.datapath.counters()
+        self.programs.datapath.counters()
     }
 
     fn features(&self) -> Result<BTreeMap<String, Value>> {
-        let features = serde_json::to_value(self.datapath.features())?;
+        let features = serde_json::to_value(self.programs.datapath.features())?;
         Ok(serde_json::from_value(features)?)
     }
 
     fn keeps_notes(&mut self) -> bool {
-        self.service_nat.look(&mut self.datapath)
+        self.programs.service_nat.look(&mut self.programs.datapath)
     }
 
     fn set_pod_routes(&mut self, routes: PodRoutes) {
@@ -394,31 +364,36 @@ impl Host for HostKernel {
 
     fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX] {
         let Some(host) = self.facts.as_ref().and_then(|facts| facts.ports.as_ref()) else {
-            return self.ports.slices();
+            return self.programs.ports.slices();
         };
-        self.ports.look(host, &mut self.datapath, &self.nat)
+        self.programs
+            .ports
+            .look(host, &mut self.programs.datapath, &self.programs.nat)
     }
 
     fn port_problem(&self) -> Option<String> {
-        self.ports.problem(self.facts.as_ref()?.ports.as_ref()?)
+        self.programs
+            .ports
+            .problem(self.facts.as_ref()?.ports.as_ref()?)
     }
 
     fn settled(&mut self) {
-        self.ports.settled(&self.nat);
-        self.service_nat.settled();
+        self.programs.ports.settled(&self.programs.nat);
+        self.programs.service_nat.settled();
     }
 
     fn service_nat(&self) -> ServiceNatStatus {
-        self.service_nat.status()
+        self.programs.service_nat.status()
     }
 
     fn missing_features(&self) -> Vec<MissingFeature> {
-        self.datapath.features().missing()
+        self.programs.datapath.features().missing()
     }
 
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
         let links = self.facts.iter().flat_map(|facts| facts.links.values());
-        self.datapath
+        self.programs
+            .datapath
             .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
     }
 
@@ -427,11 +402,11 @@ impl Host for HostKernel {
     }
 
     fn displaced(&self) -> Result<BTreeSet<u32>> {
-        self.datapath.displaced()
+        self.programs.datapath.displaced()
     }
 
     fn unpinned(&self) -> Option<&str> {
-        self.unpinned.as_deref()
+        self.pins.problem()
     }
 
     fn untracked(&self) -> &Untracked {

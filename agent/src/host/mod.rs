@@ -11,4 +11,3 @@ pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod reservation;
 pub(crate) mod service_nat;
-pub(crate) mod silent;

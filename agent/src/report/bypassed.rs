@@ -18,7 +18,7 @@ impl<K: Host> Actor<K> {
         let Some(facts) = kernel.facts().filter(|_| is_direct) else {
             return Vec::new();
         };
-        let endpoints = self.pass.view.endpoints.values();
+        let endpoints = self.passes.last.view.endpoints.values();
         let links = endpoints.filter_map(|endpoint| facts.links.get(&endpoint.ifindex?));
         let node = &self.intent.node;
         let of_enis = node
@@ -30,7 +30,7 @@ impl<K: Host> Actor<K> {
         let addresses = self.intent.endpoints.values();
         let enis = self.eni_devices();
         let enis = enis.iter().filter_map(|ifindex| facts.links.get(ifindex));
-        let mut rules = self.bypassed.named(&Subjects {
+        let mut rules = self.observers.bypassed.named(&Subjects {
             prefixes: prefix
                 .chain([EndpointId::DEVICE_PREFIX.to_owned()])
                 .collect(),

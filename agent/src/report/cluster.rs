@@ -14,7 +14,7 @@ const SET_CIDRS: &str = "services.cidrs is empty; expected the cluster's service
 impl<K: Host> Actor<K> {
     /// The state of the cluster; none without a cluster.
     pub(crate) fn cluster_status(&self) -> Option<ClusterStatus> {
-        let cluster = self.files.cluster()?;
+        let cluster = self.documents.files.cluster()?;
         let source = cluster.services.borrow();
         let unenforced = cluster.unenforced.as_ref();
         let unenforced = unenforced.map(|unenforced| unenforced.borrow().clone());
@@ -56,7 +56,7 @@ impl<K: Host> Actor<K> {
 
     /// Why pods could not reach services.
     pub(crate) fn services_missing(&self) -> Option<String> {
-        let source = self.files.cluster()?.services.borrow();
+        let source = self.documents.files.cluster()?.services.borrow();
         if source.known.cidrs.is_some() {
             return None;
         }
@@ -69,7 +69,7 @@ impl<K: Host> Actor<K> {
 
     /// The problems with the services' addresses.
     pub(crate) fn services_problems(&self) -> Vec<String> {
-        let Some(cluster) = self.files.cluster() else {
+        let Some(cluster) = self.documents.files.cluster() else {
             return Vec::new();
         };
         let source = cluster.services.borrow();

@@ -9,7 +9,7 @@ use crate::host::kernel::Host;
 impl<K: Host> Actor<K> {
     /// The shortage of conntrack entries, if there is one, with the pod that has the most.
     pub(crate) fn conntrack_shortage(&self) -> Option<String> {
-        let shortage = self.conntrack.shortage()?;
+        let shortage = self.observers.conntrack.shortage()?;
         let owner = |address: &IpAddr| {
             let mut endpoints = self.intent.endpoints.values();
             endpoints.find(|endpoint| endpoint.addresses.contains(address))

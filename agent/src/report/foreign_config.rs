@@ -13,7 +13,7 @@ use crate::host::kernel::Host;
 impl<K: Host> Actor<K> {
     /// The devices of the ENIs.
     pub(crate) fn eni_devices(&self) -> BTreeSet<u32> {
-        let enis = self.pass.view.enis.values();
+        let enis = self.passes.last.view.enis.values();
         enis.filter_map(|eni| eni.device.as_ref())
             .map(|device| device.ifindex)
             .collect()
@@ -25,12 +25,12 @@ impl<K: Host> Actor<K> {
             return Vec::new();
         };
         let enis = self.intent.node.enis.values().filter_map(|eni| {
-            let view = self.pass.view.enis.get(&eni.number)?;
+            let view = self.passes.last.view.enis.get(&eni.number)?;
             let in_use = !matches!(view.readiness, Readiness::Excluded { .. });
             in_use.then(|| Placed {
                 eni,
                 ifindex: view.device.as_ref().map(|device| device.ifindex),
-                last: self.last_devices.get(&eni.number).copied(),
+                last: self.documents.last_devices.get(&eni.number).copied(),
             })
         });
         let enis: Vec<_> = enis.collect();
@@ -45,9 +45,9 @@ impl<K: Host> Actor<K> {
 
     /// Records the devices of the ENIs, so that an ENI whose MAC changes can still be identified.
     pub(crate) fn note_devices(&mut self) {
-        for (number, eni) in &self.pass.view.enis {
+        for (number, eni) in &self.passes.last.view.enis {
             if let Some(device) = &eni.device {
-                self.last_devices.insert(*number, device.ifindex);
+                self.documents.last_devices.insert(*number, device.ifindex);
             }
         }
     }

@@ -43,10 +43,10 @@ impl<K: Host> Actor<K> {
             external: settings.external,
             metadata: metadata_name(settings.metadata).to_owned(),
             only_default_pool: settings.only_default_pool,
-            pool_documents: file(settings.pools.as_deref(), self.files.pools()),
-            ip_masq_agent: file(settings.agent.as_deref(), self.files.agent()),
+            pool_documents: file(settings.pools.as_deref(), self.documents.files.pools()),
+            ip_masq_agent: file(settings.agent.as_deref(), self.documents.files.agent()),
             notes: self.masquerade_notes(),
-            view: self.pass.view.masquerade.clone(),
+            view: self.passes.last.view.masquerade.clone(),
         }
     }
 
@@ -56,7 +56,7 @@ impl<K: Host> Actor<K> {
         let pools = policy.pools.iter().flat_map(|pools| pools.notes());
         let agent = policy.agent.iter().flat_map(|agent| &agent.notes);
         let mut notes: Vec<String> = pools.chain(agent).cloned().collect();
-        for pool in &self.pass.view.masquerade.pools {
+        for pool in &self.passes.last.view.masquerade.pools {
             let is_known = policy.pools.as_ref().is_none_or(|all| all.has(&pool.name));
             if !is_known && pool.name != DEFAULT_POOL {
                 let then = match pool.policy.as_ref().map(|policy| policy.skip_masquerade) {
@@ -69,7 +69,7 @@ impl<K: Host> Actor<K> {
                 ));
             }
         }
-        for eni in &self.pass.view.masquerade.enis {
+        for eni in &self.passes.last.view.masquerade.enis {
             // IPv6 is off, and without addresses, on most ENIs; some are in subnets without IPv4.
             let entry = self.intent.node.enis.get(&eni.number);
             if entry.is_none_or(Eni::has_ipv4)
@@ -81,13 +81,13 @@ impl<K: Host> Actor<K> {
                 ));
             }
         }
-        notes.extend(left_out(&self.pass.view.masquerade.left_out));
+        notes.extend(left_out(&self.passes.last.view.masquerade.left_out));
         notes
     }
 
     /// Why files of the policy are not used as they are now.
     pub(crate) fn policy_errors(&self) -> Vec<String> {
-        let pools = self.files.pools().map(|pools| {
+        let pools = self.documents.files.pools().map(|pools| {
             let force = if pools.value.is_some() {
                 "the last good pool documents stay in force"
             } else {
@@ -95,7 +95,7 @@ impl<K: Host> Actor<K> {
             };
             (force, pools.error)
         });
-        let agent = self.files.agent().map(|agent| {
+        let agent = self.documents.files.agent().map(|agent| {
             let force = if agent.value.is_some() {
                 "the last good ip-masq-agent file stays in force"
             } else {
@@ -122,11 +122,11 @@ impl<K: Host> Actor<K> {
                 return;
             }
         };
-        let (settings, lookups) = (kernel.datapath_settings(), self.nat.lookups());
+        let (settings, lookups) = (kernel.datapath_settings(), self.observers.nat.lookups());
         let source = tuple.source.address;
         let mut endpoints = self.intent.endpoints.values();
         let is_endpoints = endpoints.any(|endpoint| endpoint.addresses.contains(&source));
-        self.nat.look(Box::new(move |tables| {
+        self.observers.nat.look(Box::new(move |tables| {
             let live = Live {
                 entries: &entries,
                 settings: &settings,

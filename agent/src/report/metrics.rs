@@ -15,12 +15,12 @@ impl<K: Host> Actor<K> {
     /// The counters that need no observation of the kernel's configuration.
     pub(crate) fn figures(&mut self) -> Result<MetricsSnapshot, ApiError> {
         let repairs = self.repairs().by_kind.into_iter();
-        let view = &self.pass.view;
+        let view = &self.passes.last.view;
         let endpoints = view.endpoints.values().map(|view| &view.readiness);
         let enis = view.enis.values().map(|view| &view.readiness);
         Ok(MetricsSnapshot {
             is_ready: self.ready().is_ok(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            uptime_seconds: self.passes.started.elapsed().as_secs(),
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
             refused: refused::counts(&self.refused()),
@@ -29,7 +29,7 @@ impl<K: Host> Actor<K> {
             pools: self.list_pools(),
             counters: self.metrics()?,
             nat: self.nat_status(),
-            work: self.work,
+            work: self.passes.work,
             repairs: repairs.collect(),
             requests: traffic::requests(),
             responses: traffic::responses(),

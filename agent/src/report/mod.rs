@@ -67,7 +67,7 @@ impl<K: Host> Actor<K> {
     /// The endpoints.
     pub(crate) fn endpoints(&self) -> Vec<EndpointStatus> {
         let of = |(id, endpoint): (_, &loader::intent::Endpoint)| {
-            let view = self.pass.view.endpoints.get(id);
+            let view = self.passes.last.view.endpoints.get(id);
             let addresses = endpoint.addresses.iter().map(|address| AddressStatus {
                 address: *address,
                 eni: view.and_then(|view| *view.addresses.get(address)?),
@@ -100,7 +100,7 @@ impl<K: Host> Actor<K> {
     }
 
     fn eni(&self, eni: &Eni) -> EniStatus {
-        let view = self.pass.view.enis.get(&eni.number);
+        let view = self.passes.last.view.enis.get(&eni.number);
         let device = view.and_then(|view| view.device.as_ref());
         let used = self.intent.endpoints.values();
         let used = used.flat_map(|endpoint| &endpoint.addresses);
@@ -130,7 +130,7 @@ impl<K: Host> Actor<K> {
         let counters =
             counters.map_err(|error| ApiError::new(ErrorCode::Internal, format!("{error:#}")))?;
         let mut metrics = metrics(&counters);
-        metrics.extend(nat::metrics(&self.nat.report().counters));
+        metrics.extend(nat::metrics(&self.observers.nat.report().counters));
         Ok(metrics)
     }
 
@@ -152,16 +152,22 @@ impl<K: Host> Actor<K> {
         let mut problems = self.problems(&enis, &endpoints, &repairs.wars);
         problems.extend(unreadable);
         problems.extend(self.displaced_endpoints(&displaced));
-        let (dropping, policies) = self.bypassed.drop_policies();
+        let (dropping, policies) = self.observers.bypassed.drop_policies();
         problems.extend(dropping);
         let health = self.snapshot(&enis, problems).judge().health();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            uptime_seconds: self.passes.started.elapsed().as_secs(),
             health,
             document: self.document_status(),
             allocation: self.allocation_status(),
-            warnings: self.warnings.iter().cloned().chain(policies).collect(),
+            warnings: self
+                .observers
+                .warnings
+                .iter()
+                .cloned()
+                .chain(policies)
+                .collect(),
             masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints.iter().filter_map(not_ready).collect(),
@@ -179,7 +185,7 @@ impl<K: Host> Actor<K> {
                 by_kind: repairs.by_kind,
                 wars: repairs.wars,
             },
-            corrupt_records: self.corrupt.values().cloned().collect(),
+            corrupt_records: self.records.corrupt.values().cloned().collect(),
             enis,
         }
     }
@@ -216,10 +222,15 @@ impl<K: Host> Actor<K> {
     fn document_status(&self) -> DocumentStatus {
         let refused = self.intent.node.refused.iter();
         DocumentStatus {
-            path: self.document.clone(),
-            node: self.source.value.as_ref().map(|node| node.name.clone()),
-            generation: self.source.generation,
-            error: self.source.error.clone(),
+            path: self.documents.path.clone(),
+            node: self
+                .documents
+                .source
+                .value
+                .as_ref()
+                .map(|node| node.name.clone()),
+            generation: self.documents.source.generation,
+            error: self.documents.source.error.clone(),
             notes: self.intent.node.notes.clone(),
             refused: refused.map(ToString::to_string).collect(),
         }
@@ -229,7 +240,7 @@ impl<K: Host> Actor<K> {
         let endpoints = self.intent.endpoints.values();
         let pods: BTreeSet<&IpAddr> = endpoints.flat_map(|one| &one.addresses).collect();
         ServiceNatStatus {
-            missed: self.missed.of(|address| pods.contains(address)),
+            missed: self.observers.missed.of(|address| pods.contains(address)),
             ..self.reconciler.kernel().service_nat()
         }
     }
@@ -237,7 +248,7 @@ impl<K: Host> Actor<K> {
     /// The problem that another qdisc has the place of endpoints' source check, if one has. A shaper
     /// or a program of others takes nothing from what pods are promised.
     fn displaced_endpoints(&self, displaced: &BTreeSet<u32>) -> Option<String> {
-        let endpoints = self.pass.view.endpoints.values();
+        let endpoints = self.passes.last.view.endpoints.values();
         let devices = endpoints.filter_map(|endpoint| endpoint.ifindex);
         let count = devices.filter(|device| displaced.contains(device)).count();
         let all = self.intent.endpoints.len();
@@ -265,7 +276,7 @@ impl<K: Host> Actor<K> {
                 untracked::on_change_of_path()
             ))
         };
-        let endpoints = self.pass.view.endpoints.values();
+        let endpoints = self.passes.last.view.endpoints.values();
         endpoints
             .filter_map(|endpoint| Some((endpoint.owner.to_string(), on_device(endpoint)?)))
             .collect()
@@ -273,7 +284,7 @@ impl<K: Host> Actor<K> {
 
     /// The devices that carry our programs.
     fn hooks(&self) -> BTreeSet<u32> {
-        let view = &self.pass.view;
+        let view = &self.passes.last.view;
         let enis = view.enis.values().filter_map(|eni| eni.device.as_ref());
         let primary = view.primary.iter().chain(enis).map(|device| device.ifindex);
         let endpoints = view
@@ -302,10 +313,10 @@ impl<K: Host> Actor<K> {
         let room = self.addresses.room();
         let waits = self.services_missing().into_iter();
         Snapshot {
-            has_document: self.source.value.is_some(),
-            is_kept: self.source.is_kept(),
-            document_error: self.source.error.as_deref(),
-            node: self.pass.view.node.reason(),
+            has_document: self.documents.source.value.is_some(),
+            is_kept: self.documents.source.is_kept(),
+            document_error: self.documents.source.error.as_deref(),
+            node: self.passes.last.view.node.reason(),
             has_eni: enis.iter().any(|eni| eni.readiness.is_ready()),
             waits: waits.chain(room.waits).collect(),
             exhausted: room.exhausted,
@@ -343,7 +354,7 @@ impl<K: Host> Actor<K> {
         }
         problems.extend(self.services_problems());
         problems.extend(self.policy_errors());
-        problems.extend(self.pass.failures.iter().map(ToString::to_string));
+        problems.extend(self.passes.last.failures.iter().map(ToString::to_string));
         problems.extend(wars.iter().map(|war| {
             format!(
                 "another program keeps changing {}: {}",
@@ -352,7 +363,7 @@ impl<K: Host> Actor<K> {
         }));
         problems.extend(self.short_of_room());
         problems.extend(self.conntrack_shortage());
-        let flows = self.nat.report().error;
+        let flows = self.observers.nat.report().error;
         problems
             .extend(flows.map(|error| format!("garbage collection of flows is failing: {error}")));
         problems.extend(self.reconciler.kernel().port_problem());
@@ -361,7 +372,7 @@ impl<K: Host> Actor<K> {
         let faults = self.addresses.faults();
         problems.extend(faults.map(|fault| format!("addresses: {fault}")));
         problems.extend(self.ingress_problems());
-        problems.extend(self.cluster_warnings.all());
+        problems.extend(self.observers.cluster_warnings.all());
         problems
     }
 }

@@ -52,13 +52,15 @@ impl<K: Host> Actor<K> {
     pub(crate) fn tell_sweeper(&self) {
         let endpoints = self.intent.endpoints.values();
         let addresses: BTreeSet<_> = endpoints.flat_map(|e| &e.addresses).copied().collect();
-        self.nat.passed(addresses, self.pass.is_clean());
+        self.observers
+            .nat
+            .passed(addresses, self.passes.last.is_clean());
     }
 
     /// Makes the sweeper answer with its statistics, and adds the datapath's counters.
     pub(crate) fn nat_stats(&self, reply: Reply<Box<NatStats>>) {
         let counters = self.reconciler.kernel().counters();
-        self.nat.stats(Box::new(move |stats| {
+        self.observers.nat.stats(Box::new(move |stats| {
             let whole = stats.and_then(|stats| {
                 let failures = failures(&counters?);
                 Ok(Box::new(NatStats { failures, ..stats }))
@@ -69,7 +71,7 @@ impl<K: Host> Actor<K> {
 
     /// Where room for flows is short, or was refused lately.
     pub(crate) fn short_of_room(&self) -> Vec<String> {
-        nat::pressure(&self.nat.report(), Instant::now(), |identity| {
+        nat::pressure(&self.observers.nat.report(), Instant::now(), |identity| {
             if identity == HOST {
                 return "the host".to_owned();
             }
@@ -89,7 +91,7 @@ impl<K: Host> Actor<K> {
 
     /// The state of the sweeper.
     pub(crate) fn nat_status(&self) -> NatStatus {
-        nat::status(&self.nat.report())
+        nat::status(&self.observers.nat.report())
     }
 }
 

@@ -18,17 +18,17 @@ impl<K: Host> Actor<K> {
         let of_pools = pools.flat_map(|pools| pools.refused()).cloned();
         let all = documents.chain(of_node).chain(of_pools);
         all.chain(self.addresses.pools_refused().cloned())
-            .chain(self.cluster_warnings.refused())
+            .chain(self.observers.cluster_warnings.refused())
             .collect()
     }
 
     /// Documents and files of which nothing is used as they are now.
     fn refused_documents(&self) -> Vec<Refused> {
-        let (pools, agent) = (self.files.pools(), self.files.agent());
+        let (pools, agent) = (self.documents.files.pools(), self.documents.files.agent());
         let pools = pools.as_ref().and_then(Followed::refused);
         let agent = agent.as_ref().and_then(Followed::refused);
         let all = [
-            ("node document", self.source.refused()),
+            ("node document", self.documents.source.refused()),
             ("pools", pools),
             ("ip-masq-agent", agent),
         ];

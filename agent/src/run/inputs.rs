@@ -3,75 +3,81 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use loader::intent::Settings;
-use tokio::sync::{mpsc, watch};
-
-use crate::actor::policy::{OfCluster, PolicyFiles};
-use crate::cluster::{Cluster, ClusterWarnings, DemandQuery, POOLS_PLACE, Prepared, Signals};
-use crate::server::{Command, Handle};
 use config::Config;
+use loader::intent::Settings;
 use sources::kept::Kept;
-use sources::node::{self, NodeSource};
+use sources::node;
 use sources::used_pools::UsedPools;
+use tokio::sync::mpsc;
+
+use crate::actor::parts::Streams;
+use crate::actor::policy::{OfCluster, PolicyFiles};
+use crate::cluster::{Cluster, ClusterWarnings, POOLS_PLACE, Prepared, Signals};
+use crate::server::Handle;
 
 /// The actor's inputs.
-pub(crate) struct Inputs {
+pub(super) struct Inputs {
     /// The name of the node's document.
-    pub(crate) document: PathBuf,
-    pub(crate) source: watch::Receiver<NodeSource>,
-    pub(crate) files: PolicyFiles,
-    /// Queries of the node's demand.
-    pub(crate) demand_queries: mpsc::Receiver<DemandQuery>,
-    /// Signals that trigger such queries.
-    pub(crate) signals: Arc<Signals>,
-    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(super) document: PathBuf,
+    pub(super) streams: Streams,
+    /// Signals that trigger queries of the node's demand.
+    pub(super) signals: Arc<Signals>,
     /// Messages about the cluster, for the status.
-    pub(crate) cluster_warnings: ClusterWarnings,
+    pub(super) cluster_warnings: ClusterWarnings,
 }
 
-impl Inputs {
-    /// Starts watching the configured sources.
-    ///
-    /// Must be called inside a tokio runtime.
-    pub(crate) fn follow(
-        config: &Config,
-        cluster: Option<Prepared>,
-        settings: &mut Settings,
-        handle: &Handle,
-        (commands, kept): (mpsc::Receiver<Command>, Kept),
-    ) -> Self {
-        if let Some(prepared) = cluster {
-            let cluster = Cluster::start(prepared, config, (settings.mark, kept), handle);
-            // Before the pools are read, no pool's policy is known.
-            settings.masquerade.pools = Some(POOLS_PLACE.into());
-            return Self {
-                document: cluster.document,
-                source: cluster.node,
-                files: PolicyFiles::follow_cluster(
-                    &settings.masquerade,
-                    (cluster.pools, cluster.used_pools),
-                    OfCluster {
-                        services: cluster.services,
-                        unenforced: cluster.unenforced,
-                        keeps_off: cluster.keeps_off,
-                    },
-                ),
-                demand_queries: cluster.demand_queries,
-                signals: cluster.signals,
-                commands: cluster.gate.guard(commands),
-                cluster_warnings: cluster.warnings,
-            };
-        }
+/// Starts watching the configured sources. Commands come to the actor by the handle.
+///
+/// Must be called inside a tokio runtime.
+pub(super) fn follow(
+    config: &Config,
+    cluster: Option<Prepared>,
+    settings: &mut Settings,
+    kept: Kept,
+) -> (Handle, Inputs) {
+    let (handle, commands) = Handle::new(Handle::REPLY_TIMEOUT);
+    let Some(prepared) = cluster else {
         let document = config.node.document.as_path().to_owned();
         let (_nobody, demand_queries) = mpsc::channel(1);
-        Self {
-            files: PolicyFiles::follow(&settings.masquerade, UsedPools::open(&kept, None)),
-            source: node::watch_kept(document.clone(), settings.mark, kept),
-            document,
-            demand_queries,
-            signals: Arc::default(),
+        let streams = Streams {
             commands,
+            files: PolicyFiles::follow(&settings.masquerade, UsedPools::open(&kept, None)),
+            node: node::watch_kept(document.clone(), settings.mark, kept),
+            demand_queries,
+        };
+        let inputs = Inputs {
+            document,
+            streams,
+            signals: Arc::default(),
             cluster_warnings: ClusterWarnings::default(),
-        }
-    }
+        };
+        return (handle, inputs);
+    };
+    let cluster = Cluster::start(prepared, config, kept, &handle);
+    // Before the pools are read, no pool's policy is known.
+    settings.masquerade.pools = Some(POOLS_PLACE.into());
+    let of_cluster = OfCluster {
+        services: cluster.services,
+        unenforced: cluster.unenforced,
+        keeps_off: cluster.keeps_off,
+    };
+    let files = PolicyFiles::follow_cluster(
+        &settings.masquerade,
+        cluster.pools,
+        cluster.used_pools,
+        of_cluster,
+    );
+    let streams = Streams {
+        commands: cluster.gate.guard(commands),
+        node: cluster.node,
+        files,
+        demand_queries: cluster.demand_queries,
+    };
+    let inputs = Inputs {
+        document: cluster.document,
+        streams,
+        signals: cluster.signals,
+        cluster_warnings: cluster.warnings,
+    };
+    (handle, inputs)
 }

@@ -5,10 +5,9 @@ pub(crate) mod cleanup;
 pub(crate) mod cni_install;
 mod inputs;
 pub(crate) mod memory;
-mod programs;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -22,18 +21,19 @@ use super::actor::Actor;
 use super::allocation::{Addresses, boot_id};
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::ingress::task::IngressTask;
+use crate::actor::parts::Restored;
 use crate::faults;
 use crate::host::kernel::HostKernel;
+use crate::host::kernel::pins::Pins;
+use crate::host::kernel::programs::Programs;
 use crate::host::netns_lock::NetnsLock;
 use crate::host::other_cni;
 use crate::run::checked::check;
-use crate::run::inputs::Inputs;
-use crate::run::programs::Programs;
 use crate::server::exposition::Exposition;
-use crate::server::{Handle, Server, ServerLimits};
+use crate::server::{Server, ServerLimits};
 use crate::state::identity;
 use crate::state::lock::{LOCK_TIMEOUT, Lock, PinsLock};
-use crate::state::store::{Store, Stored};
+use crate::state::store::Store;
 use config::Config;
 use sources::kept::Kept;
 use sources::numbering::Numbering;
@@ -61,38 +61,26 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     checked.log();
     let (_locks, pins) = locks(config, socket)?;
     let boot = boot_id()?;
-    let kept = State::open(config, &boot)?;
+    let restored = restore(config, &boot)?;
+    let kept = Kept::new(config.state_dir.as_path(), &boot);
     let (programs, _sweeper) = Programs::load(config, &boot, &mut settings)?;
-    let (handle, commands) = Handle::new(Handle::REPLY_TIMEOUT);
-    let commands = (commands, kept.sources);
-    let inputs = Inputs::follow(config, checked.cluster, &mut settings, &handle, commands);
+    let (handle, inputs) = inputs::follow(config, checked.cluster, &mut settings, kept);
     let (ingress, own) = IngressTask::open(config, handle.clone())?;
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let (nat, misses) = (programs.nat.clone(), programs.misses_service_nat);
-    let mut actor = Actor::new(
-        programs.kernel(netlink, &settings, pins),
-        settings,
-        config.endpoint.mtu.map(config::Mtu::get),
-        inputs.document,
-        kept.store,
-        (kept.addresses, kept.pending, kept.numbering),
-        nat,
-    );
-    actor.cluster_warnings = inputs.cluster_warnings;
-    actor.warnings = checked.warnings;
+    let kernel = HostKernel::new(netlink, programs, pins, &settings);
+    let mut actor = Actor::new(kernel, settings, restored, nat);
+    actor.documents.path = inputs.document;
     actor.signals = inputs.signals;
+    actor.mtu = config.endpoint.mtu.map(config::Mtu::get);
+    actor.observers.cluster_warnings = inputs.cluster_warnings;
+    actor.observers.warnings = checked.warnings;
     actor.start_ingress(own);
     let _threads = start_threads(&actor, misses)?;
 
     let (stopped, stop) = stopping()?;
-    let actor = actor.run(
-        inputs.commands,
-        inputs.source,
-        inputs.files,
-        inputs.demand_queries,
-        stopped,
-    );
+    let actor = actor.run(inputs.streams, stopped);
     memory::give_back();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
@@ -106,36 +94,27 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The state that an earlier agent left in files.
-struct State {
-    store: (Store, Stored),
-    addresses: Addresses,
-    pending: Pending,
-    numbering: Numbering,
-    /// Answers of the sources.
-    sources: Kept,
-}
-
-impl State {
-    fn open(config: &Config, boot: &str) -> Result<Self> {
-        let folder = config.state_dir.as_path();
-        let store = Store::open(&folder.join(ENDPOINTS))?;
-        let addresses = Addresses::open(config, folder, store.1.endpoints.values())?;
-        Ok(Self {
-            store,
-            addresses,
-            pending: Pending::new(&config.cni.pending_deletes.path()),
-            numbering: Numbering::open(folder, boot),
-            sources: Kept::new(folder, boot),
-        })
-    }
+/// Reads the state that an earlier agent left in files.
+fn restore(config: &Config, boot: &str) -> Result<Restored> {
+    let folder = config.state_dir.as_path();
+    let (store, stored) = Store::open(&folder.join(ENDPOINTS))?;
+    Ok(Restored {
+        addresses: Addresses::open(config, folder, stored.endpoints.values())?,
+        store,
+        stored,
+        pending: Pending::new(&config.cni.pending_deletes.path()),
+        numbering: Numbering::open(folder, boot),
+    })
 }
 
 /// Starts the threads that read rules of netfilter and conntrack entries. Each ends with its value.
 fn start_threads(actor: &Actor<HostKernel>, misses_nat: bool) -> Result<Vec<Periodic>> {
-    let mut threads = vec![actor.bypassed.start()?, actor.conntrack.start()?];
+    let mut threads = vec![
+        actor.observers.bypassed.start()?,
+        actor.observers.conntrack.start()?,
+    ];
     if misses_nat {
-        threads.push(actor.missed.start()?);
+        threads.push(actor.observers.missed.start()?);
     }
     Ok(threads)
 }
@@ -165,7 +144,7 @@ async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
 }
 
 /// Makes sure that no other agent runs here, and that the state folder is that of the pins.
-fn locks(config: &Config, socket: &Path) -> Result<((Lock, NetnsLock), (PinsLock, PathBuf))> {
+fn locks(config: &Config, socket: &Path) -> Result<((Lock, NetnsLock), Pins)> {
     let state = config.state_dir.as_path();
     let pin_root = config.datapath.pin_root.as_path();
     let lock = Lock::take(state, LOCK_TIMEOUT)?;
@@ -179,7 +158,7 @@ fn locks(config: &Config, socket: &Path) -> Result<((Lock, NetnsLock), (PinsLock
     bpf::prepare(pin_root)?;
     let pins = PinsLock::take(pin_root, LOCK_TIMEOUT)?;
     let identity = identity::join(state, pin_root)?;
-    Ok(((lock, netns), (pins, identity)))
+    Ok(((lock, netns), Pins::new(pins, identity)))
 }
 
 /// Makes the socket, and its folder.

@@ -23,12 +23,12 @@ impl<K: Host> Actor<K> {
         // A caller that went away needs no answer.
         match command {
             AddressCommand::Lease(request, reply) => {
-                if self.source.value.is_some() {
+                if self.documents.source.value.is_some() {
                     self.look().await;
                 }
                 reply.send(self.lease(&request)).ok();
                 // The observation holds only for this moment.
-                self.seen = None;
+                self.passes.seen = None;
             }
             AddressCommand::Claim(owner, reply) => drop(reply.send(self.claim(&owner))),
             AddressCommand::Release(owner, reply) => {
@@ -112,13 +112,15 @@ impl<K: Host> Actor<K> {
     }
 
     pub(crate) fn list_addresses(&self) -> types::Addresses {
-        self.addresses.list(&self.intent, &self.nat)
+        self.addresses.list(&self.intent, &self.observers.nat)
     }
 
     /// State of allocation.
     pub(crate) fn allocation_status(&self) -> AllocationStatus {
-        let bad = self.pending.bad();
-        let mut status = self.addresses.status(&self.intent, &self.nat, bad);
+        let bad = self.records.pending.bad();
+        let mut status = self
+            .addresses
+            .status(&self.intent, &self.observers.nat, bad);
         if status.enabled {
             status.problems.extend(conflicts(&self.intent.node));
             status.problems.extend(self.other_policies());

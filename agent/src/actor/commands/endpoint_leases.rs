@@ -25,20 +25,20 @@ impl<K: Host> Actor<K> {
         let on_devices = facts.host.keys().copied();
         let on_devices = on_devices.filter(|address| !own.contains(address));
         // Addresses of endpoints that could neither be made nor removed.
-        let lingering = self.pass.lingering.iter().flatten().copied();
+        let lingering = self.passes.last.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
-        let enis = &self.pass.view.enis;
+        let enis = &self.passes.last.view.enis;
         let ready = enis.iter();
         let ready = ready.filter(|(_, view)| view.for_new_pods().is_ready());
         let ready = ready.filter_map(|(number, _)| self.intent.node.enis.get(number));
         let ready: BTreeSet<String> = ready.map(|eni| eni.id.clone()).collect();
         self.addresses.update(&NodeInputs {
             intent: &self.intent,
-            generation: self.source.generation,
+            generation: self.documents.source.generation,
             taken: on_devices.chain(lingering).chain(configured).collect(),
             ready: (!enis.is_empty() || self.intent.node.enis.is_empty()).then_some(ready),
-            lingering: self.pass.lingering.as_ref(),
-            nat: &self.nat,
+            lingering: self.passes.last.lingering.as_ref(),
+            nat: &self.observers.nat,
         });
     }
 

@@ -72,7 +72,7 @@ impl<K: Host> Actor<K> {
         let orphans = endpoints.filter(|(_, one)| one.is_orphan());
         let orphans = orphans.map(|(id, _)| id);
         // Of a pod without a device the record alone may be left.
-        let ids: BTreeSet<&EndpointId> = orphans.chain(self.corrupt.keys()).collect();
+        let ids: BTreeSet<&EndpointId> = orphans.chain(self.records.corrupt.keys()).collect();
         let dead = ids.into_iter().filter(|id| !valid.contains(id));
         let dead = dead.map(|id| id.unknown_owner());
         let of_owners = self.addresses.owners().values();

@@ -87,7 +87,7 @@ impl<K: Host> Actor<K> {
             Command::Ingress(command) => self.ingress_command(command).await,
             Command::PodGone(pod) => self.addresses.forget_pod(&pod),
             Command::Cards(cards) => {
-                self.numbering.take_cards(cards);
+                self.documents.numbering.take_cards(cards);
                 self.take_node();
             }
             Command::Alive(reply) => {
@@ -100,7 +100,7 @@ impl<K: Host> Actor<K> {
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
             Command::Objects(reply) => {
                 self.update().await;
-                reply.send(Ok(self.pass.view.objects.list())).ok();
+                reply.send(Ok(self.passes.last.view.objects.list())).ok();
             }
             Command::Status(reply) => {
                 self.update().await;
@@ -125,10 +125,12 @@ impl<K: Host> Actor<K> {
             }
             // The garbage-collection thread answers these itself, since a scan of all flows takes
             // time.
-            Command::NatFlows(filter, reply) => self.nat.list(filter, sweeper::answer(reply)),
+            Command::NatFlows(filter, reply) => {
+                self.observers.nat.list(filter, sweeper::answer(reply));
+            }
             Command::NatFlush(filter, reply) => {
                 tracing::info!(?filter, "translated flows flushed");
-                self.nat.flush(filter, sweeper::answer(reply));
+                self.observers.nat.flush(filter, sweeper::answer(reply));
             }
             Command::NatStats(reply) => self.nat_stats(reply),
         }
@@ -165,12 +167,12 @@ impl<K: Host> Actor<K> {
         &mut self,
         requests: Vec<EndpointRequest>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        if self.source.value.is_some() && self.take_orphans().await {
+        if self.documents.source.value.is_some() && self.take_orphans().await {
             let owners = requests.iter().map(|request| &request.owner);
             let is_unknown = |owner: &&Owner| {
                 let id = EndpointId::of(owner);
                 let endpoint = self.intent.endpoints.get(&id);
-                self.corrupt.contains_key(&id) || endpoint.is_some_and(Endpoint::is_orphan)
+                self.records.corrupt.contains_key(&id) || endpoint.is_some_and(Endpoint::is_orphan)
             };
             let unreadable: Vec<Owner> = owners.filter(is_unknown).cloned().collect();
             if !unreadable.is_empty() {
@@ -187,7 +189,7 @@ impl<K: Host> Actor<K> {
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
         let answers = self.finish(admitted).await;
         // If nothing had to be made there was no pass.
-        self.seen = None;
+        self.passes.seen = None;
         answers
     }
 
@@ -203,7 +205,7 @@ impl<K: Host> Actor<K> {
             self.run_pass().await;
         } else {
             match self.reconciler.kernel_mut().observe().await {
-                Ok(observed) => self.seen = Some(observed),
+                Ok(observed) => self.passes.seen = Some(observed),
                 Err(error) => tracing::warn!("the kernel could not be read: {error:#}"),
             }
         }
@@ -224,8 +226,8 @@ impl<K: Host> Actor<K> {
     }
 
     fn decide(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
-        if self.source.value.is_none() {
-            let error = self.source.error.as_deref();
+        if self.documents.source.value.is_none() {
+            let error = self.documents.source.error.as_deref();
             return Err(ApiError::new(
                 ErrorCode::NotReady,
                 format!(
@@ -281,7 +283,8 @@ impl<K: Host> Actor<K> {
         let endpoints = self.intent.endpoints.values_mut();
         for earlier in endpoints.filter(|one| one.about.device == new.about.device) {
             earlier.about.device = None;
-            self.store
+            self.records
+                .store
                 .put(earlier)
                 .map_err(|error| not_written(&error))?;
         }
@@ -291,11 +294,11 @@ impl<K: Host> Actor<K> {
     /// Puts a new endpoint on disk and into the intent.
     pub(crate) fn record(&mut self, endpoint: Endpoint) -> Result<Admitted, ApiError> {
         let id = endpoint.id();
-        let put = self.store.put(&endpoint);
+        let put = self.records.store.put(&endpoint);
         put.map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointAddRecorded);
         self.intent.endpoints.insert(id, endpoint.clone());
-        self.corrupt.remove(&id);
+        self.records.corrupt.remove(&id);
         Ok(Admitted {
             endpoint,
             new: true,
@@ -307,7 +310,7 @@ impl<K: Host> Actor<K> {
         &mut self,
         admitted: Vec<Result<Admitted, ApiError>>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        self.store.sync();
+        self.records.store.sync();
         let wanted = admitted.iter().flatten();
         let wanted = wanted.map(|one| (one.endpoint.id(), one.endpoint.addresses.clone()));
         let wanted: Endpoints = wanted.collect();
@@ -348,7 +351,7 @@ impl<K: Host> Actor<K> {
 
     /// The answer for an endpoint that should work by now.
     fn attached(&self, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
-        let view = self.pass.view.endpoints.get(&endpoint.id());
+        let view = self.passes.last.view.endpoints.get(&endpoint.id());
         match view.map(|view| &view.readiness) {
             Some(Readiness::Ready) => {
                 admission::attachment(&self.intent, self.reconciler.kernel().facts(), endpoint)
@@ -395,10 +398,10 @@ impl<K: Host> Actor<K> {
             }
             Some(endpoint) => Forgotten::Endpoint(id, endpoint.addresses.clone()),
             // The record alone is left of it.
-            None if self.has_orphans && self.corrupt.contains_key(&id) => {
+            None if self.records.has_orphans && self.records.corrupt.contains_key(&id) => {
                 Forgotten::Endpoint(id, BTreeSet::new())
             }
-            None if self.has_orphans => return Ok(Forgotten::Nothing),
+            None if self.records.has_orphans => return Ok(Forgotten::Nothing),
             None => {
                 let message = "the kernel could not be read; see the log";
                 return Err(ApiError::new(ErrorCode::NotReady, message));
@@ -406,7 +409,7 @@ impl<K: Host> Actor<K> {
         };
         self.forget(id).map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointDelRecorded);
-        self.corrupt.remove(&id);
+        self.records.corrupt.remove(&id);
         Ok(forgotten)
     }
 }

@@ -131,12 +131,9 @@ impl<K: Host> Actor<K> {
     }
 
     fn node_name(&self) -> Result<String, ApiError> {
-        let node = self
-            .source
-            .value
-            .as_ref()
-            .map(|_| self.intent.node.name.clone());
-        node.ok_or_else(|| ApiError::new(ErrorCode::NotReady, "no node document yet"))
+        let node = self.documents.source.value.as_ref();
+        let name = node.map(|_| self.intent.node.name.clone());
+        name.ok_or_else(|| ApiError::new(ErrorCode::NotReady, "no node document yet"))
     }
 
     fn publish_ingress(&mut self) {

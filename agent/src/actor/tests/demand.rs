@@ -20,7 +20,7 @@ pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut No
         is_refused: false,
         value: Some(Arc::new(node)),
         error: None,
-        generation: actor.source.generation + 1,
+        generation: actor.documents.source.generation + 1,
     });
     actor.take_document(&mut receiver);
 }
@@ -116,7 +116,7 @@ async fn a_full_node_is_degraded_and_still_ready() {
     assert!(health.reasons.iter().any(is_reported), "{health:?}");
     actor.ready().unwrap();
 
-    actor.source.value = None;
+    actor.documents.source.value = None;
     assert_eq!(actor.status().await.health.state, HealthState::NotReady);
     assert_eq!(actor.ready().unwrap_err().code, ErrorCode::NotReady);
 }

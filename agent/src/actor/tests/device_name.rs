@@ -30,7 +30,7 @@ async fn attach(actor: &mut Actor<ModelHost>, request: EndpointRequest) -> Strin
     let facts = actor.reconciler.kernel().facts().unwrap();
     let admission = Admission {
         intent: &actor.intent,
-        view: &actor.pass.view,
+        view: &actor.passes.last.view,
         mtu: None,
         facts,
     };

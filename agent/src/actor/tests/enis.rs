@@ -13,7 +13,7 @@ const REASON: &str = "status.eni.enis.eni-1.mac: missing; allowed: a unicast MAC
 fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
     let mut node = fixture::intent().node;
     change(&mut node);
-    let generation = actor.source.generation + 1;
+    let generation = actor.documents.source.generation + 1;
     let (_sender, mut receiver) = watch::channel(NodeSource {
         is_refused: false,
         value: Some(Arc::new(node)),
@@ -187,9 +187,12 @@ async fn a_number_is_given_again_only_once_nothing_carries_it() {
         value: 2 << 24,
         mask: 0x3f00_0000,
     };
-    let resting = actor.numbering.resting(actor.intent.settings.mark);
+    let resting = actor
+        .documents
+        .numbering
+        .resting(actor.intent.settings.mark);
     assert_eq!(resting.get(&EniNumber(1)), Some(&mark));
-    actor.nat.swept();
+    actor.observers.nat.swept();
     actor.run_pass().await;
     document(&mut actor, next);
     assert_eq!(number(&actor, "eni-9"), Some(EniNumber(1)));

@@ -96,7 +96,7 @@ async fn an_endpoint_whose_record_cannot_be_read_leaves_a_cooldown() {
     let mut actor = machine.start().await;
     let deleted = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
     let vanished = give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
-    let ifindex = actor.pass.view.endpoints[&EndpointId::of(&vanished.owner)].ifindex;
+    let ifindex = actor.passes.last.view.endpoints[&EndpointId::of(&vanished.owner)].ifindex;
     machine.kill(actor);
     for record in machine.records() {
         fs::write(machine.folder.path().join(record), "{").unwrap();

@@ -46,7 +46,7 @@ async fn an_endpoint_that_was_removed_from_disk_alone_goes_at_the_next_start() {
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66"]);
     make(&mut actor, pod.clone()).await.unwrap();
-    actor.store.remove(pod.id()).unwrap();
+    actor.records.store.remove(pod.id()).unwrap();
     machine.kill(actor);
     let actor = machine.start().await;
     assert!(devices(&actor).is_empty());
@@ -86,7 +86,7 @@ async fn a_record_that_cannot_be_read_goes_with_its_pod() {
         make(&mut actor, pod.clone()).await.unwrap();
     }
     let devices = pods.each_ref().map(|pod| {
-        let view = &actor.pass.view.endpoints[&pod.id()];
+        let view = &actor.passes.last.view.endpoints[&pod.id()];
         view.ifindex.unwrap()
     });
     machine.kill(actor);

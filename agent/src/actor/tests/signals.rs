@@ -11,6 +11,8 @@ use tokio::time::timeout;
 use super::allocation::{ask, wanted};
 use super::demand::document;
 use super::*;
+use crate::actor::policy::PolicyFiles;
+use crate::cluster::DemandQuery;
 use crate::server::{AddressCommand, AddressRequest, AddressSpec};
 
 const MARS: &str = "mars";
@@ -28,22 +30,21 @@ struct Agent {
 fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
     let (commands, from_socket) = mpsc::channel(1);
     let (demand_queries, from_writer) = mpsc::channel(1);
-    let (document, source) = watch::channel(actor.source.clone());
+    let (document, node) = watch::channel(actor.documents.source.clone());
     let agent = Agent {
         commands,
         demand_queries,
         signals: Arc::clone(&actor.signals),
-        generation: actor.source.generation,
+        generation: actor.documents.source.generation,
         _document: document,
     };
-    let files = PolicyFiles::default();
-    let running = actor.run(
-        from_socket,
-        source,
-        files,
-        from_writer,
-        std::future::pending(),
-    );
+    let streams = Streams {
+        commands: from_socket,
+        node,
+        files: PolicyFiles::default(),
+        demand_queries: from_writer,
+    };
+    let running = actor.run(streams, std::future::pending());
     (running, agent)
 }
 
@@ -150,7 +151,7 @@ async fn boot(machine: &mut Machine, blocks: &[&str]) -> Actor<ModelHost> {
 async fn the_writer_is_told_when_addresses_have_cooled_down() {
     let mut machine = Machine::new();
     let actor = boot(&mut machine, &["172.20.0.0/28", "172.20.0.16/28"]).await;
-    let nat = actor.nat.clone();
+    let nat = actor.observers.nat.clone();
     let (running, agent) = run(actor);
     let script = async {
         let names: Vec<String> = (0..15).map(|n| format!("pod-{n}")).collect();

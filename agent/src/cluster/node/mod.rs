@@ -49,12 +49,18 @@ pub(in crate::cluster) struct Current {
     pub(in crate::cluster) in_force: bool,
 }
 
+/// The settings that objects are read by.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cluster) struct Reading {
+    pub(in crate::cluster) mark: MarkLayout,
+    pub(in crate::cluster) mode: IpamMode,
+}
+
 /// The task that follows it.
 pub(in crate::cluster) struct NodeTask {
     connection: Connection,
     name: String,
-    mark: MarkLayout,
-    mode: IpamMode,
+    reading: Reading,
     /// Parameters of its creation; `None` if another component creates it.
     creation: Option<Creation>,
     source: watch::Sender<NodeSource>,
@@ -75,7 +81,7 @@ impl NodeTask {
     pub(in crate::cluster) fn new(
         connection: Connection,
         name: String,
-        (mark, mode): (MarkLayout, IpamMode),
+        reading: Reading,
         creation: Option<Creation>,
     ) -> (
         Self,
@@ -87,8 +93,7 @@ impl NodeTask {
         let task = Self {
             connection,
             name,
-            mark,
-            mode,
+            reading,
             due: creation.is_some().then(Instant::now),
             ensuring: None,
             creation,
@@ -129,7 +134,7 @@ impl NodeTask {
     }
 
     fn parse(&self, object: &Value) -> std::result::Result<Node, DocumentError> {
-        let parsed = node_document::parse(&object.to_string(), self.mark);
+        let parsed = node_document::parse(&object.to_string(), self.reading.mark);
         parsed.map(|node| self.with_settings(node, object))
     }
 
@@ -247,7 +252,7 @@ impl NodeTask {
 
     /// The node of a document that may not have all of the settings yet.
     fn with_settings(&self, mut node: Node, object: &Value) -> Node {
-        node.flat = (self.mode == IpamMode::Crd).then(|| FlatPool::read(object));
+        node.flat = (self.reading.mode == IpamMode::Crd).then(|| FlatPool::read(object));
         node.is_versioned = marks::has_operator(object);
         let tags = self.creation.as_ref();
         let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);

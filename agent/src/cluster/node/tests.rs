@@ -13,6 +13,11 @@ use crate::cluster::node::instance::Looked;
 const DOCUMENT: &str =
     include_str!("../../../../node-document/tests/fixtures/node-secondary-addresses.json");
 
+const READING: Reading = Reading {
+    mark: MarkLayout::DEFAULT,
+    mode: IpamMode::MultiPool,
+};
+
 /// A task without a server, and its outputs.
 fn task() -> (
     NodeTask,
@@ -20,12 +25,7 @@ fn task() -> (
     watch::Receiver<Option<Current>>,
 ) {
     let client = client("http://127.0.0.1:1");
-    NodeTask::new(
-        client,
-        "one".to_owned(),
-        (MarkLayout::DEFAULT, IpamMode::MultiPool),
-        None,
-    )
+    NodeTask::new(client, "one".to_owned(), READING, None)
 }
 
 fn client(server: &str) -> Connection {
@@ -218,12 +218,8 @@ async fn the_node_is_followed_while_a_server_or_the_metadata_service_is_slow() {
             claims: None,
             instance,
         };
-        let (task, mut source, _current) = NodeTask::new(
-            client(&server),
-            "one".to_owned(),
-            (MarkLayout::DEFAULT, IpamMode::MultiPool),
-            Some(creation),
-        );
+        let (task, mut source, _current) =
+            NodeTask::new(client(&server), "one".to_owned(), READING, Some(creation));
         let (written, from_writer) = mpsc::channel(1);
         let task = tokio::spawn(task.run(from_writer));
         written.send(object("a", 100)).await.unwrap();
@@ -246,7 +242,7 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
     let (mut task, _source, _current) = NodeTask::new(
         client("http://127.0.0.1:1"),
         "one".to_owned(),
-        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        READING,
         Some(creation),
     );
     task.due = None;
@@ -273,7 +269,7 @@ fn creating(state: &std::path::Path) -> NodeTask {
     let (task, _source, _current) = NodeTask::new(
         client("http://127.0.0.1:1"),
         "one".to_owned(),
-        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        READING,
         Some(creation),
     );
     task.keeping(Kept::new(state, "this"))

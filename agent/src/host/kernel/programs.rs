@@ -1,6 +1,5 @@
 //! The eBPF programs at the start: loaded, with the flows of earlier programs taken over.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -9,27 +8,22 @@ use loader::bpf::{Datapath, DatapathMode, DatapathSettings};
 use loader::intent::Settings;
 use loader::netfilter::conntrack;
 use loader::netfilter::service_nat::KernelTracker;
-use loader::netfilter::untracked::Untracked;
-use loader::netlink::Netlink;
 
-use crate::host::kernel::HostKernel;
-use crate::host::policy::PolicyWatch;
 use crate::host::ports::TranslationPorts;
 use crate::host::reservation::Reservation;
 use crate::host::service_nat::ServiceNat;
-use crate::state::lock::PinsLock;
 use config::Config;
 
 /// The loaded programs, and the parts of the agent that read and write their maps.
-pub(super) struct Programs {
-    datapath: Datapath,
-    service_nat: ServiceNat,
-    reservation: Reservation,
-    ports: TranslationPorts,
+pub(crate) struct Programs {
+    pub(super) datapath: Datapath,
+    pub(super) service_nat: ServiceNat,
+    pub(super) reservation: Reservation,
+    pub(super) ports: TranslationPorts,
     /// The thread that removes idle flows.
-    pub(super) nat: nat::Handle,
+    pub(crate) nat: nat::Handle,
     /// True if the direct path misses translation by the host's rules, should there be such rules.
-    pub(super) misses_service_nat: bool,
+    pub(crate) misses_service_nat: bool,
 }
 
 impl Programs {
@@ -38,7 +32,7 @@ impl Programs {
     ///
     /// # Errors
     /// When the kernel refuses the programs, or their maps cannot be opened.
-    pub(super) fn load(
+    pub(crate) fn load(
         config: &Config,
         boot: &str,
         settings: &mut Settings,
@@ -68,25 +62,6 @@ impl Programs {
             misses_service_nat,
         };
         Ok((programs, sweeper))
-    }
-
-    /// The kernel of the node, with these programs.
-    pub(super) fn kernel(
-        self,
-        netlink: Netlink,
-        settings: &Settings,
-        pins: (PinsLock, PathBuf),
-    ) -> HostKernel {
-        let watch = PolicyWatch::new(self.nat.clone(), settings.masquerade.clone());
-        let untracked = Untracked::new(settings.mark.exception());
-        HostKernel::new(
-            netlink,
-            self.datapath,
-            (self.reservation, self.ports, self.nat),
-            watch,
-            (self.service_nat, untracked),
-            pins,
-        )
     }
 }
 
