@@ -1,5 +1,6 @@
 //! Time and kind of the next observation of the kernel.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use loader::netlink::Change;
@@ -61,17 +62,13 @@ impl Pacer {
         self.first_event.get_or_insert(now);
     }
 
-    /// Records the end of a pass that began at a time. It left something to do or not, and the next
+    /// Records a pass and the time that it took. It left something to do or not, and the next
     /// one is due at the latest after some time.
-    pub(crate) fn passed(
-        &mut self,
-        (began, now): (Instant, Instant),
-        is_clean: bool,
-        next: Option<Duration>,
-    ) {
+    pub(crate) fn passed(&mut self, time: Range<Instant>, is_clean: bool, next: Option<Duration>) {
+        let now = time.end;
         self.last_pass = Some(now);
         self.last_glance = None;
-        self.rest = REST.max(now.duration_since(began) * REST_SHARE);
+        self.rest = REST.max(now.duration_since(time.start) * REST_SHARE);
         let retry = (!is_clean).then_some(GLANCE);
         let next = next.into_iter().chain(retry).min();
         self.requested = next.map(|next| now + next.max(REST));
@@ -117,7 +114,7 @@ mod tests {
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
         assert_eq!(pacer.due(start), (start, Look::Pass));
-        pacer.passed((start, start), true, None);
+        pacer.passed(start..start, true, None);
         assert_eq!(pacer.due(ms(1)), (ms(800), Look::Glance));
         pacer.glanced(ms(801));
         assert_eq!(pacer.due(ms(802)), (ms(1601), Look::Glance));
@@ -126,12 +123,12 @@ mod tests {
         }
         let rested = (ms(50), Look::Pass);
         assert_eq!(pacer.due(ms(40)), rested, "the rest after the last pass");
-        pacer.passed((ms(54), ms(55)), true, Some(Duration::from_secs(9)));
+        pacer.passed(ms(54)..ms(55), true, Some(Duration::from_secs(9)));
         pacer.event(ms(200), Change::Own);
         pacer.event(ms(210), Change::Own);
         let first = (ms(220), Look::Pass);
         assert_eq!(pacer.due(ms(210)), first, "the first event counts");
-        pacer.passed((ms(219), ms(220)), true, Some(Duration::from_millis(80)));
+        pacer.passed(ms(219)..ms(220), true, Some(Duration::from_millis(80)));
         let requested = (ms(300), Look::Pass);
         assert_eq!(pacer.due(ms(220)), requested, "the pass requested it");
     }
@@ -141,9 +138,9 @@ mod tests {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
-        pacer.passed((start, start), false, Some(Duration::from_secs(5)));
+        pacer.passed(start..start, false, Some(Duration::from_secs(5)));
         assert_eq!(pacer.due(ms(1)), (ms(800), Look::Pass));
-        pacer.passed((start, start), true, None);
+        pacer.passed(start..start, true, None);
         pacer.glanced(ms(29_900));
         assert_eq!(pacer.due(ms(29_900)), (ms(30_000), Look::Pass));
     }
@@ -153,10 +150,10 @@ mod tests {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
-        pacer.passed((start, ms(40)), true, None);
+        pacer.passed(start..ms(40), true, None);
         pacer.event(ms(41), Change::Own);
         assert_eq!(pacer.due(ms(41)), (ms(200), Look::Pass));
-        pacer.passed((ms(200), ms(500)), true, None);
+        pacer.passed(ms(200)..ms(500), true, None);
         pacer.event(ms(501), Change::Own);
         assert_eq!(pacer.due(ms(501)), (ms(1300), Look::Pass));
     }
@@ -166,7 +163,7 @@ mod tests {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
-        pacer.passed((start, start), true, None);
+        pacer.passed(start..start, true, None);
         pacer.event(ms(10), Change::Foreign);
         assert_eq!(pacer.due(ms(10)), (ms(800), Look::Pass));
         pacer.event(ms(20), Change::Own);

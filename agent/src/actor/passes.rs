@@ -45,7 +45,7 @@ impl<K: Host> Actor<K> {
                 .follow_pod_routes(endpoints)
                 .await;
         }
-        let time = (began, Timer::now());
+        let time = began..Timer::now();
         self.passes
             .pacer
             .passed(time, self.passes.last.is_clean(), self.passes.last.next_due);

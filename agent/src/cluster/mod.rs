@@ -39,8 +39,9 @@ use self::node::ensure_node::Creation;
 use self::node::node_ready::Arrival;
 use self::node::writer::Writer;
 use self::node::{NodeTask, Reading, cards, identity, instance};
+use self::policies::Checks;
 pub(crate) use self::policies::Unenforced;
-use self::pool_gate::Gate;
+use self::pool_gate::{Choosing, Gate};
 pub(crate) use self::services::ServicesSource;
 pub(crate) use self::warnings::ClusterWarnings;
 use crate::server::Handle;
@@ -169,14 +170,15 @@ impl Cluster {
         let unenforced = (config.datapath.path == PathMode::Direct)
             .then(|| tasks.follow_policies(metadatas.clone(), events.clone()));
         let keeps_off = tasks.watch_taint();
-        let gate = Gate::new(
+        let gate = Gate {
             metadatas,
-            candidates_seen,
-            config.ipam.default_pool.as_str().to_owned(),
-            config.ipam.families.get().clone(),
-            Arc::clone(&tasks.signals),
+            candidates: candidates_seen,
+            default_pool: config.ipam.default_pool.as_str().to_owned(),
+            families: config.ipam.families.get().clone(),
+            signals: Arc::clone(&tasks.signals),
             events,
-        );
+            choosing: Choosing::default(),
+        };
         Self {
             node,
             document: PathBuf::from(format!("CiliumNode {name}")),
@@ -253,13 +255,13 @@ impl Tasks<'_> {
 
     /// Follows network policies that the direct path may bypass.
     fn follow_policies(&self, metadatas: Metadatas, events: Events) -> watch::Receiver<Unenforced> {
-        policies::follow(
-            self.connection,
+        let checks = Checks {
             metadatas,
-            Arc::clone(&self.signals),
-            self.agent.clone(),
+            signals: Arc::clone(&self.signals),
+            agent: self.agent.clone(),
             events,
-        )
+        };
+        policies::follow(self.connection, checks)
     }
 
     /// Removes the startup taint once the agent is ready; gives the reason that keeps pods off.

@@ -36,14 +36,17 @@ pub(crate) struct Unenforced {
 
 type Followed = (BTreeMap<Key, Policy>, Option<String>);
 
+/// The parts of the cluster's code that a check of the policies needs.
+pub(super) struct Checks {
+    pub(super) metadatas: Metadatas,
+    /// Signals that a pod was added.
+    pub(super) signals: Arc<Signals>,
+    pub(super) agent: Handle,
+    pub(super) events: Events,
+}
+
 /// Follows the policies.
-pub(super) fn follow(
-    connection: &Connection,
-    metadatas: Metadatas,
-    signals: Arc<Signals>,
-    agent: Handle,
-    events: Events,
-) -> watch::Receiver<Unenforced> {
+pub(super) fn follow(connection: &Connection, checks: Checks) -> watch::Receiver<Unenforced> {
     let (policies, followed) = watch::channel(Followed::default());
     let resource = Resource {
         versions: vec![objects::policies(&connection.client)],
@@ -67,10 +70,7 @@ pub(super) fn follow(
     let (sender, receiver) = watch::channel(Unenforced::default());
     let watch = Watch {
         followed,
-        metadatas,
-        signals,
-        agent,
-        events,
+        checks,
         reported: BTreeMap::new(),
     };
     tokio::spawn(watch.run(sender));
@@ -79,10 +79,7 @@ pub(super) fn follow(
 
 struct Watch {
     followed: watch::Receiver<Followed>,
-    metadatas: Metadatas,
-    signals: Arc<Signals>,
-    agent: Handle,
-    events: Events,
+    checks: Checks,
     /// The pods that an event has named, by the policy's uid.
     reported: BTreeMap<String, BTreeSet<String>>,
 }
@@ -93,18 +90,20 @@ impl Watch {
             let change = async {
                 tokio::select! {
                     Ok(()) = self.followed.changed() => {}
-                    () = self.signals.attached.notified() => {}
-                    () = self.metadatas.changed() => {}
+                    () = self.checks.signals.attached.notified() => {}
+                    () = self.checks.metadatas.changed() => {}
                 }
             };
             if timeout(LOOK, change).await.is_ok() {
                 sleep(GATHER).await;
             }
-            let Ok(endpoints) = self.agent.ask(Command::Endpoints).await else {
+            let Ok(endpoints) = self.checks.agent.ask(Command::Endpoints).await else {
                 continue;
             };
             let pods = endpoints.into_iter().filter_map(|endpoint| endpoint.pod);
-            let pods: Vec<_> = pods.filter_map(|pod| self.metadatas.known(&pod)).collect();
+            let pods: Vec<_> = pods
+                .filter_map(|pod| self.checks.metadatas.known(&pod))
+                .collect();
             let now = {
                 let followed = self.followed.borrow_and_update();
                 Unenforced {
@@ -138,7 +137,9 @@ impl Watch {
                 uid: policy.uid.clone(),
             };
             let pods = named(pods);
-            self.events.tell(subject, "NotEnforced", message(&pods));
+            self.checks
+                .events
+                .tell(subject, "NotEnforced", message(&pods));
         }
         self.reported = selected.iter().map(by_uid).collect();
     }

@@ -22,7 +22,7 @@ use crate::allocation::adapter as allocation;
 use crate::server::{AddressCommand, AddressRequest, AddressSpec, Command, EndpointRequest, Reply};
 
 /// The adds whose pool is being chosen, by owner, each with its number.
-type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
+pub(super) type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
 
 /// A request for addresses.
 trait Asks: Send + Sync {
@@ -76,14 +76,15 @@ asks!(AddressRequest, Leased, |request, reply| {
 /// The gate.
 #[derive(Clone)]
 pub(crate) struct Gate {
-    metadatas: Metadatas,
+    pub(super) metadatas: Metadatas,
     /// The pools' objects; nothing before they are known.
-    candidates: watch::Receiver<Option<Arc<Candidates>>>,
-    default_pool: String,
-    families: BTreeSet<Family>,
-    signals: Arc<Signals>,
-    events: Events,
-    choosing: Choosing,
+    pub(super) candidates: watch::Receiver<Option<Arc<Candidates>>>,
+    pub(super) default_pool: String,
+    pub(super) families: BTreeSet<Family>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) events: Events,
+    /// Choices in flight; none at first.
+    pub(super) choosing: Choosing,
 }
 
 /// Reason why a pod gets no addresses.
@@ -120,25 +121,6 @@ impl From<ChoiceError> for Refusal {
 }
 
 impl Gate {
-    pub(super) fn new(
-        metadatas: Metadatas,
-        candidates: watch::Receiver<Option<Arc<Candidates>>>,
-        default_pool: String,
-        families: BTreeSet<Family>,
-        signals: Arc<Signals>,
-        events: Events,
-    ) -> Self {
-        Self {
-            metadatas,
-            candidates,
-            default_pool,
-            families,
-            signals,
-            events,
-            choosing: Choosing::default(),
-        }
-    }
-
     /// Passes commands through the gate; returns the receiver at its other end.
     pub(crate) fn guard(self, mut commands: mpsc::Receiver<Command>) -> mpsc::Receiver<Command> {
         let (sender, receiver) = mpsc::channel(crate::server::Handle::QUEUE);

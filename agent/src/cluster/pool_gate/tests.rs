@@ -39,14 +39,15 @@ fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
     });
     let (_sender, candidates) = watch::channel(Some(Arc::new(Candidates::read([&red], None))));
     let signals = Arc::new(Signals::default());
-    let gate = Gate::new(
-        Metadatas::fixed(client, &pods, &namespaces),
+    let gate = Gate {
+        metadatas: Metadatas::fixed(client, &pods, &namespaces),
         candidates,
-        "default".to_owned(),
-        [Family::V4].into(),
-        Arc::clone(&signals),
+        default_pool: "default".to_owned(),
+        families: [Family::V4].into(),
+        signals: Arc::clone(&signals),
         events,
-    );
+        choosing: Choosing::default(),
+    };
     (gate, signals)
 }
 
