@@ -92,8 +92,8 @@ impl Learned {
     }
 
     /// EC2 gives the ENI no more than so many blocks of a family.
-    pub fn refuse_assign(&mut self, eni: (EniId, Family), taken: u32, now: Time) {
-        self.slots.insert(eni, (taken, now));
+    pub fn refuse_assign(&mut self, eni: EniId, family: Family, taken: u32, now: Time) {
+        self.slots.insert((eni, family), (taken, now));
     }
 
     /// The ENIs that the instance can have on card 0.
@@ -108,12 +108,13 @@ impl Learned {
 
     /// The blocks that the ENI can have of a family.
     #[must_use]
-    pub fn slots(&self, eni: &(EniId, Family), limits: &Limits, now: Time) -> u32 {
-        let slots = match eni.1 {
+    pub fn slots(&self, eni: &EniId, family: Family, limits: &Limits, now: Time) -> u32 {
+        let slots = match family {
             Family::V4 => u32::from(limits.slots),
             Family::V6 => u32::from(limits.slots_v6),
         };
-        let learned = self.slots.get(eni).filter(|(_, since)| holds(*since, now));
+        let learned = self.slots.get(&(eni.clone(), family));
+        let learned = learned.filter(|(_, since)| holds(*since, now));
         learned.map_or(slots, |(count, _)| slots.min(*count))
     }
 
@@ -188,13 +189,13 @@ mod tests {
     fn a_learned_limit_holds_for_an_hour_and_never_raises_one() {
         let limits = Limits::of(&info("m5.large", &[3], "nitro")).unwrap();
         let instance = InstanceId::from("i-1");
-        let eni = (EniId::from("eni-1"), Family::V4);
+        let eni = EniId::from("eni-1");
         let (start, mut learned) = (Time::default(), Learned::default());
         learned.refuse_attach(instance.clone(), 2, start);
-        learned.refuse_assign(eni.clone(), 90, start);
+        learned.refuse_assign(eni.clone(), Family::V4, 90, start);
         let almost = start.after(Duration::from_millis(3_599_999));
         assert_eq!(learned.adapters(&instance, &limits, almost), 2);
-        assert_eq!(learned.slots(&eni, &limits, almost), 49);
+        assert_eq!(learned.slots(&eni, Family::V4, &limits, almost), 49);
         let later = start.after(LEARNED_FOR);
         assert_eq!(learned.adapters(&instance, &limits, later), 3);
         learned.forget(later);

@@ -8,7 +8,7 @@ use super::{Blocks, Condition, Create, Reason, Step};
 use crate::object::block::PREFIX_V6;
 use crate::object::subnet::Subnet;
 use crate::object::tags;
-use crate::place::{PlaceError, Places};
+use crate::place::PlaceError;
 use crate::{Kind, Seed};
 
 /// The result of a part of the plan.
@@ -47,7 +47,7 @@ pub(super) fn ipv4(view: &View<'_>, share: &Share<'_>) -> Plan {
         if let Some(step) = assign(view, share, blocks) {
             return Plan::Step(step);
         }
-        match create(view, share, (Family::V4, Some(blocks))) {
+        match create(view, share, Family::V4, Some(blocks)) {
             Ok(step) => return Plan::Step(step),
             Err(condition) => stuck = Some(condition),
         }
@@ -74,7 +74,7 @@ pub(super) fn ipv6(view: &View<'_>, share: &Share<'_>) -> Plan {
     if let Some(step) = assign(view, share, blocks) {
         return Plan::Step(step);
     }
-    create(view, share, (Family::V6, None)).map_or_else(Plan::Stuck, Plan::Step)
+    create(view, share, Family::V6, None).map_or_else(Plan::Stuck, Plan::Step)
 }
 
 /// Blocks for an ENI that is there: the one with fewest free slots, so that ENIs fill up.
@@ -82,7 +82,7 @@ fn assign(view: &View<'_>, share: &Share<'_>, wanted: Blocks) -> Option<Step> {
     let candidates = share.counted.iter().filter_map(|eni| {
         let learned = &view.world.memory.learned;
         let family = wanted.kind.family();
-        let slots = learned.slots(&(eni.id.clone(), family), &view.limits, view.world.now);
+        let slots = learned.slots(&eni.id, family, &view.limits, view.world.now);
         let free = slots.saturating_sub(eni.taken(family));
         let subnet = view.world.facts.subnets.get(&eni.subnet)?;
         let room = view
@@ -106,7 +106,8 @@ fn assign(view: &View<'_>, share: &Share<'_>, wanted: Blocks) -> Option<Step> {
 fn create(
     view: &View<'_>,
     share: &Share<'_>,
-    (family, ipv4): (Family, Option<Blocks>),
+    family: Family,
+    ipv4: Option<Blocks>,
 ) -> Result<Step, Condition> {
     let slots = match family {
         Family::V4 => view.limits.slots,
@@ -122,12 +123,12 @@ fn create(
         return Err(Condition::new(Reason::AtCapacity, detail));
     }
     let (facts, memory, now) = (view.world.facts, view.world.memory, view.world.now);
-    let request = (family, now);
-    let places = Places::find(&share.location, &facts.subnets, &memory.pressure, request);
+    let (location, pressure) = (&share.location, &memory.pressure);
+    let places = location.places(&facts.subnets, family, pressure, now);
     let places = places.map_err(|error| no_place(&error))?;
     let kind = ipv4.map_or(Kind::PrefixV6, |it| it.kind);
     let addresses = ipv4.map_or(0, |it| it.count.min(slots.into()) * kind.addresses());
-    let subnet = places.best(kind, addresses, &memory.pressure, now);
+    let subnet = places.best(kind, addresses, pressure, now);
     let subnet = subnet.ok_or_else(|| {
         let detail = format!(
             "no room for blocks of kind {kind:?}, by {}",
@@ -137,7 +138,7 @@ fn create(
     })?;
     let groups = view.groups(share);
     let groups = groups.map_err(|error| Condition::new(Reason::NoSecurityGroup, error))?;
-    let room = memory.pressure.room(subnet, kind, now).saturating_sub(1);
+    let room = pressure.room(subnet, kind, now).saturating_sub(1);
     let ipv4 = ipv4.map(|blocks| Blocks {
         count: blocks
             .count

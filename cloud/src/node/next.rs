@@ -4,12 +4,10 @@ use ipam::Time;
 
 use super::deficit::{self, Plan};
 use super::progress::Unanswered;
-use super::view::View;
+use super::view::{Ready, View};
 use super::{Condition, Node, Progress, Reason, Step, World, finish, release, static_ip};
 use crate::call::budget::Need;
 use crate::inventory::{SETTLES, Scope};
-use crate::object::subnet::Location;
-use crate::{InstanceId, Limits};
 
 /// The things to do for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,14 +50,14 @@ pub fn next(node: &Node, progress: &Progress, world: &World<'_>) -> Next {
     if node.is_ignored || progress.is_busy() {
         return Next::default();
     }
-    let given = match ready(node, world) {
-        Ok(given) => given,
+    let ready = match ready(node, world) {
+        Ok(ready) => ready,
         Err(condition) => return Next::stuck(condition),
     };
     let fresh = Progress::default();
     let is_about_it = progress.instance == node.instance;
     let progress = if is_about_it { progress } else { &fresh };
-    let view = View::new(node, progress, world, given);
+    let view = View::new(node, progress, world, ready);
     let early = unread(&view).or_else(|| unanswered(&view));
     let mut next = early.or_else(|| gone(&view)).unwrap_or_else(|| plan(&view));
     next.need = next.step.as_ref().map(|step| need(&view, step));
@@ -82,11 +80,8 @@ fn need(view: &View<'_>, step: &Step) -> Need {
     }
 }
 
-/// The fields of a node without which nothing can be planned.
-fn ready<'a>(
-    node: &'a Node,
-    world: &World<'_>,
-) -> Result<(&'a InstanceId, &'a Location, Limits), Condition> {
+/// The fields that a plan needs, or the first one that is missing.
+fn ready<'a>(node: &'a Node, world: &World<'_>) -> Result<Ready<'a>, Condition> {
     let missing = |field| {
         let detail = format!("{field} is missing, expected what the instance's metadata has");
         Condition::new(Reason::NotReady, detail)
@@ -103,7 +98,11 @@ fn ready<'a>(
         let detail = format!("limits of instance type {name} are not known");
         Condition::new(Reason::UnknownType, detail)
     })?;
-    Ok((instance, location, limits))
+    Ok(Ready {
+        instance,
+        location,
+        limits,
+    })
 }
 
 /// Nothing is done before this leader has read the node's ENIs, attached and loose ones.

@@ -268,9 +268,8 @@ fn refuse_assign(
     match (step, eni) {
         (Step::Assign { blocks, .. }, Some(eni)) => {
             let (id, family) = (eni.id.clone(), blocks.kind.family());
-            memory
-                .learned
-                .refuse_assign((id, family), eni.taken(family), context.now);
+            let taken = eni.taken(family);
+            memory.learned.refuse_assign(id, family, taken, context.now);
         }
         _ => progress.delay(failure, context.now),
     }

@@ -9,6 +9,14 @@ use crate::object::tags;
 use crate::pool::{Serves, serves};
 use crate::{Eni, EniId, GroupId, InstanceId, Limits, groups};
 
+/// The fields of a node without which nothing can be planned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready<'a> {
+    pub(super) instance: &'a InstanceId,
+    pub(super) location: &'a Location,
+    pub(super) limits: Limits,
+}
+
 /// A node with its ENIs.
 #[derive(Debug)]
 pub(super) struct View<'a> {
@@ -34,9 +42,13 @@ impl<'a> View<'a> {
         node: &'a Node,
         progress: &'a Progress,
         world: &'a World<'a>,
-        given: (&'a InstanceId, &'a Location, Limits),
+        ready: Ready<'a>,
     ) -> Self {
-        let (instance, location, limits) = given;
+        let Ready {
+            instance,
+            location,
+            limits,
+        } = ready;
         let mut view = Self {
             node,
             progress,
@@ -64,8 +76,7 @@ impl<'a> View<'a> {
             }
         }
         let facts = self.world.facts;
-        self.shares
-            .add(eni, self.node, (&facts.pools, &facts.subnets));
+        self.shares.add(eni, self.node, facts);
         let is_bound = matches!(serves(eni, &facts.pools, &facts.subnets), Serves::Pool(_));
         match role(eni, self.node, is_bound) {
             Role::Counted => self.counted.push(eni),

@@ -131,35 +131,35 @@ pub struct Places<'a> {
     own: Option<&'a SubnetId>,
 }
 
-impl<'a> Places<'a> {
-    /// The subnets of the best rule that has any with room for an ENI and a block.
+impl Location {
+    /// The subnets of the best rule that has any with room for an ENI and a block of a family.
     ///
     /// # Errors
     /// When no subnet is eligible, or none has room.
-    pub fn find(
-        location: &'a Location,
+    pub fn places<'a>(
+        &'a self,
         subnets: &'a Subnets,
+        family: Family,
         pressure: &Pressure,
-        request: (Family, Time),
-    ) -> Result<Self, PlaceError> {
-        let (family, now) = request;
+        now: Time,
+    ) -> Result<Places<'a>, PlaceError> {
         let smallest = match family {
             Family::V4 => Kind::Address,
             Family::V6 => Kind::PrefixV6,
         };
         let mut full = Vec::new();
         let mut last = Rule::Zone;
-        for rule in location.rules() {
+        for rule in self.rules() {
             last = *rule;
-            let eligible: Vec<&Subnet> = location
+            let eligible: Vec<&Subnet> = self
                 .eligible(*rule, subnets)
                 .filter(|it| it.serves(family))
                 .collect();
             if eligible.iter().any(|it| fits(it, smallest, pressure, now)) {
-                return Ok(Self {
+                return Ok(Places {
                     rule: *rule,
                     subnets: eligible,
-                    own: location.own.as_ref(),
+                    own: self.own.as_ref(),
                 });
             }
             full = eligible.iter().map(|it| it.id.to_string()).collect();
@@ -167,14 +167,16 @@ impl<'a> Places<'a> {
         if full.is_empty() {
             return Err(PlaceError::None {
                 family,
-                rule: location.describe(last),
-                vpc: location.vpc.to_string(),
-                zone: location.zone.clone(),
+                rule: self.describe(last),
+                vpc: self.vpc.to_string(),
+                zone: self.zone.clone(),
             });
         }
         Err(PlaceError::Full(full))
     }
+}
 
+impl<'a> Places<'a> {
     /// The best subnet for an ENI with so many addresses in blocks of a kind: one that has room for
     /// all, the node's own before others, then the one with most room.
     #[must_use]

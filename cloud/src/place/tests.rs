@@ -11,7 +11,7 @@ fn subnets(list: &[Subnet]) -> Subnets {
 
 fn best(all: &Subnets, kind: Kind, addresses: u32, pressure: &Pressure) -> Option<String> {
     let location = location();
-    let places = Places::find(&location, all, pressure, (kind.family(), NOW)).ok()?;
+    let places = location.places(all, kind.family(), pressure, NOW).ok()?;
     places
         .best(kind, addresses, pressure, NOW)
         .map(|it| it.id.to_string())
@@ -148,7 +148,8 @@ fn subnets_with_ipv6_alone_serve_ipv6() {
 #[test]
 fn no_place_is_named() {
     let (node, free) = (location(), Pressure::default());
-    let none = Places::find(&node, &subnets(&[]), &free, (Family::V4, NOW)).unwrap_err();
+    let nothing = subnets(&[]);
+    let none = node.places(&nothing, Family::V4, &free, NOW).unwrap_err();
     assert_eq!(
         none.to_string(),
         "no subnet of IPv4 matches the node's VPC and zone in VPC vpc-1 and zone a"
@@ -156,11 +157,11 @@ fn no_place_is_named() {
     let mut named = location();
     named.ids = ["subnet-9".into()].into();
     named.tags = [("tier".to_owned(), "pods".to_owned())].into();
-    let none = Places::find(&named, &subnets(&[]), &free, (Family::V4, NOW)).unwrap_err();
+    let none = named.places(&nothing, Family::V4, &free, NOW).unwrap_err();
     let expected = "no subnet of IPv4 matches subnet-ids subnet-9,tier=pods in VPC vpc-1";
     assert!(none.to_string().starts_with(expected), "{none}");
     let all = subnets(&[subnet("own", 1), subnet("same", 0)]);
-    let full = Places::find(&node, &all, &free, (Family::V4, NOW)).unwrap_err();
+    let full = node.places(&all, Family::V4, &free, NOW).unwrap_err();
     assert!(
         full.to_string()
             .starts_with("no room in subnets own, same:"),
