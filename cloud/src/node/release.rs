@@ -9,9 +9,9 @@ use ipnet::IpNet;
 use super::deficit::Plan;
 use super::share::Shares;
 use super::view::View;
-use super::{Facts, Node, Step};
+use super::{Node, Step, World};
 use crate::object::block;
-use crate::{Eni, EniId, Inventory};
+use crate::{Eni, EniId};
 
 /// Blocks and ENIs of a node that go back. Its agent is shown none of them any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,18 +27,15 @@ pub struct Release {
 /// The surplus of the unused blocks: whole prefixes first, of the ENIs with fewest blocks, so that
 /// ENIs become empty.
 #[must_use]
-pub fn spare(
-    node: &Node,
-    (facts, inventory): (&Facts, &Inventory),
-    idle: &BTreeSet<IpNet>,
-) -> BTreeSet<IpNet> {
+pub fn spare(node: &Node, world: &World<'_>, idle: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     let mut chosen = BTreeSet::new();
     let (Some(instance), Some(location)) = (&node.instance, &node.location) else {
         return chosen;
     };
+    let facts = world.facts;
     let mut shares = Shares::of(node, location, &facts.pools);
-    for eni in inventory.of_instance(instance) {
-        shares.add(eni, node, (&facts.pools, &facts.subnets));
+    for eni in world.memory.inventory.of_instance(instance) {
+        shares.add(eni, node, facts);
     }
     for share in &shares.all {
         let mut excess = share.excess(node);

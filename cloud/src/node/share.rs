@@ -2,10 +2,10 @@
 
 use ipam::node::Binding;
 
-use super::{Aside, Node, Role};
+use super::{Aside, Facts, Node, Role};
 use crate::groups::Wish;
 use crate::object::block;
-use crate::object::subnet::{Location, Subnets};
+use crate::object::subnet::Location;
 use crate::pool::{self, Pools, Serves, serves};
 use crate::want::{Reading, Requested, Want, excess};
 use crate::{Eni, EniId, Tags};
@@ -67,13 +67,8 @@ impl<'a> Shares<'a> {
     }
 
     /// Adds an ENI to its share.
-    pub(super) fn add(
-        &mut self,
-        eni: &'a Eni,
-        node: &Node,
-        (pools, subnets): (&'a Pools, &Subnets),
-    ) {
-        let name = match serves(eni, pools, subnets) {
+    pub(super) fn add(&mut self, eni: &'a Eni, node: &Node, facts: &'a Facts) {
+        let name = match serves(eni, &facts.pools, &facts.subnets) {
             Serves::Default => None,
             Serves::Pool(name) => Some(name),
             Serves::Nothing(names) => return self.undecided.push((eni, names)),

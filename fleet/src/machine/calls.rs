@@ -140,9 +140,7 @@ impl Fleet {
                 let failure = Failure::unanswered(reading.query.what.action(), &reason);
                 self.turn_page(*reading, Err(failure), at);
             }
-            Pending::Patch { name, part, body } => {
-                self.patched(&name, (id, part, &body), written, at);
-            }
+            Pending::Patch(patch) => self.patched(&patch, id, written, at),
             Pending::List => self.listed(Err(reason), at),
             Pending::Pool { name } => self.marked(&name, id, written, at),
             Pending::Advertise { name, numbers } => self.advertised(name, numbers, &written),

@@ -54,27 +54,21 @@ pub(crate) enum Key {
 /// A work in flight.
 #[derive(Debug)]
 enum Pending {
-    Call {
-        entry: Entry<Key>,
-        step: Step,
-    },
+    Call { entry: Entry<Key>, step: Step },
     Read(Box<Reading>),
-    Patch {
-        name: String,
-        part: Part,
-        body: Value,
-    },
+    Patch(Patch),
     List,
-    Pool {
-        name: String,
-    },
-    Advertise {
-        name: String,
-        numbers: Numbers,
-    },
-    Delete {
-        name: String,
-    },
+    Pool { name: String },
+    Advertise { name: String, numbers: Numbers },
+    Delete { name: String },
+}
+
+/// A merge patch of an object's part.
+#[derive(Debug)]
+struct Patch {
+    name: String,
+    part: Part,
+    body: Value,
 }
 
 /// All nodes of an operator.
@@ -186,9 +180,7 @@ impl Fleet {
                 }
             }
             Input::Written { id, written } => match self.close(id, is_write) {
-                Some(Pending::Patch { name, part, body }) => {
-                    self.patched(&name, (id, part, &body), written, at);
-                }
+                Some(Pending::Patch(patch)) => self.patched(&patch, id, written, at),
                 Some(Pending::Pool { name }) => self.marked(&name, id, written, at),
                 Some(Pending::Advertise { name, numbers }) => {
                     self.advertised(name, numbers, &written);
@@ -312,7 +304,7 @@ fn is_read(pending: &Pending) -> bool {
 fn is_write(pending: &Pending) -> bool {
     matches!(
         pending,
-        Pending::Patch { .. }
+        Pending::Patch(_)
             | Pending::Pool { .. }
             | Pending::Advertise { .. }
             | Pending::Delete { .. }

@@ -6,13 +6,11 @@ use cloud::inventory::Scope;
 use cloud::node::{Condition, Next, Progress, Reason as Cause, World, next};
 use cloud::{EniId, InstanceId};
 use ipam::Time;
-use kubernetes::operation::allocated::Compat;
 use kubernetes::operation::report::Reason;
 
 use super::{Fleet, Key};
-use crate::ReleaseMode;
 use crate::input::Moment;
-use crate::member::{Member, Obstacle, Publication};
+use crate::member::{Evidence, Member, Obstacle, Publication};
 
 /// Number of reads of a missing primary ENI before its instance is read.
 const LOOKS: u32 = 3;
@@ -47,14 +45,18 @@ impl Fleet {
             return;
         }
         if let Some(instance) = member.node.instance.clone() {
-            let known = (&self.memory.inventory, &self.lacked);
+            let evidence = Evidence {
+                inventory: &self.memory.inventory,
+                lacked: &self.lacked,
+                epoch: member.since,
+            };
             let member = &mut *member;
             let (doubts, published) = (&mut member.doubts, &member.published);
-            doubts.update(published, &instance, known, (member.since, at.now));
+            doubts.update(published, &instance, evidence, at.now);
         }
         self.want_type_of(name, at.now);
         let addresses = self.want_addresses(name, at.now);
-        self.release(name, at.now);
+        self.release(name, at);
         let (plan, again) = self.plan_and_read(name, at);
         let mut again = soonest(again, addresses);
         let publication = self.publication(name);
@@ -85,20 +87,22 @@ impl Fleet {
     }
 
     /// Decides which blocks and ENIs of a node go back.
-    fn release(&mut self, name: &str, now: Time) {
+    fn release(&mut self, name: &str, at: Moment) {
         let Some(member) = self.members.get(name) else {
             return;
         };
         let is_read = matches!(self.readiness(member), Ready::Read(_));
-        let is_on =
-            self.settings.release == ReleaseMode::On && self.settings.compat != Compat::Always;
-        let known = (&self.memory.inventory, &self.topology);
         let taking = self.progress.get(name).map(Progress::taking);
         if let Some(member) = self.members.get_mut(name) {
             let (releases, node) = (&mut member.releases, &member.node);
             releases.taking = taking.unwrap_or_default();
-            let release = releases.update(node, known, (is_on, is_read), now);
-            member.node.release = release;
+            let world = World {
+                facts: &self.topology.facts,
+                memory: &self.memory,
+                now: at.now,
+                date: at.date,
+            };
+            member.node.release = releases.update(node, &world, is_read);
         }
     }
 
@@ -275,10 +279,10 @@ impl Fleet {
         let Ready::Read(instance) = self.readiness(member) else {
             return None;
         };
-        let known = (&self.memory.inventory, &self.topology);
+        let (inventory, topology) = (&self.memory.inventory, &self.topology);
         let mut publication = Publication {
             static_ip: self.assigned_static_ip(member),
-            ..Publication::of(member, instance, known)
+            ..Publication::of(member, instance, inventory, topology)
         };
         self.show_at_primary(&mut publication, member);
         Some(publication)

@@ -10,6 +10,15 @@ use ipnet::IpNet;
 
 use super::{Lacked, Published};
 
+/// The reads that a status is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evidence<'a> {
+    pub(crate) inventory: &'a Inventory,
+    pub(crate) lacked: &'a Lacked,
+    /// Reads count from then on.
+    pub(crate) epoch: Time,
+}
+
 /// The ENIs in doubt, each with the time since when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Doubts {
@@ -21,14 +30,19 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// Compares a status with what is known. Reads count from `epoch` on.
+    /// Compares the status of an instance's node with the reads.
     pub(crate) fn update(
         &mut self,
         published: &Published,
         instance: &InstanceId,
-        (inventory, lacked): (&Inventory, &Lacked),
-        (epoch, now): (Time, Time),
+        evidence: Evidence<'_>,
+        now: Time,
     ) {
+        let Evidence {
+            inventory,
+            lacked,
+            epoch,
+        } = evidence;
         let mut since = BTreeMap::new();
         self.open.clear();
         for (id, blocks) in &published.enis {

@@ -17,11 +17,11 @@ use ipam::Time;
 use kubernetes::operation::node::NodeDocument;
 use serde_json::Value;
 
-pub(crate) use self::doubt::Doubts;
+pub(crate) use self::doubt::{Doubts, Evidence};
 pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
 pub(crate) use self::publication::Publication;
 pub(crate) use self::published::Published;
-pub(crate) use self::release::{Ended, Releases};
+pub(crate) use self::release::{Ended, ReleasePolicy, Releases, Snapshot};
 use crate::{Part, Settings, WorkId};
 
 /// The longest wait for what EC2 does not show, and after writes that failed.
@@ -73,8 +73,13 @@ impl Member {
     pub(crate) fn new(object: Value, pending: u32, settings: &Settings, now: Time) -> Self {
         let document = NodeDocument::read(&object);
         let published = Published::read(&object);
-        let mut releases = Releases::new(settings.release_delay);
-        releases.observe(&object, None, (&published, &document), now);
+        let mut releases = Releases::new(ReleasePolicy::of(settings));
+        let snapshot = Snapshot {
+            object: &object,
+            published: &published,
+            document: &document,
+        };
+        releases.observe(snapshot, None, now);
         Self {
             node: translate::node(&document, pending, settings),
             published,
@@ -117,8 +122,12 @@ impl Member {
         // An object that goes back in its version is one of a restored API server.
         let is_restored = !is_other && is_older(&object, &self.object);
         let before = Some(&self.object).filter(|_| !is_other && !is_restored);
-        let seen = (&self.published, &document);
-        self.releases.observe(&object, before, seen, now);
+        let snapshot = Snapshot {
+            object: &object,
+            published: &self.published,
+            document: &document,
+        };
+        self.releases.observe(snapshot, before, now);
         if is_restored {
             self.releases.void_marks();
         }
@@ -135,9 +144,12 @@ impl Member {
         self.since = now;
         self.doubts = Doubts::default();
         self.releases.begin_epoch(now);
-        let seen = (&self.published, &self.document);
-        self.releases
-            .observe(&self.object, Some(&self.object), seen, now);
+        let snapshot = Snapshot {
+            object: &self.object,
+            published: &self.published,
+            document: &self.document,
+        };
+        self.releases.observe(snapshot, Some(&self.object), now);
         self.next = Next::default();
         self.obstacles.clear();
         self.write = None;

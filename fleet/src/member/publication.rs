@@ -35,7 +35,8 @@ impl Publication {
     pub(crate) fn of(
         member: &Member,
         instance: &InstanceId,
-        (inventory, topology): (&Inventory, &Topology),
+        inventory: &Inventory,
+        topology: &Topology,
     ) -> Self {
         let mut all = Self::default();
         let facts = &topology.facts;

@@ -9,19 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cloud::node::release::is_empty;
-use cloud::node::{Node, Release, release};
+use cloud::node::{Node, Release, World, release};
 use cloud::object::tags;
-use cloud::{EniId, Inventory};
+use cloud::{EniId, InstanceId};
 use ipam::{Family, Time};
 use ipnet::IpNet;
 use kubernetes::node::marks;
+use kubernetes::operation::allocated::Compat;
 use kubernetes::operation::node::NodeDocument;
 use kubernetes::operation::patch::Marks;
 use serde_json::Value;
 
 use super::Published;
 use super::words::Words;
-use crate::topology::Topology;
+use crate::{ReleaseMode, Settings};
 
 /// Time from the status without the block to the call of EC2.
 const RETURN_TIME: Duration = Duration::from_secs(20);
@@ -29,6 +30,32 @@ const RETURN_TIME: Duration = Duration::from_secs(20);
 const RETURN_TIME_OF_OTHERS: Duration = Duration::from_mins(1);
 /// An ENI without a block is detached after so long.
 const EMPTY: Duration = Duration::from_mins(10);
+
+/// The policy for surplus blocks and for ENIs without a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReleasePolicy {
+    /// They go back to EC2.
+    is_on: bool,
+    /// Time after which a block that no agent claims is released.
+    delay: Duration,
+}
+
+impl ReleasePolicy {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self {
+            is_on: settings.release == ReleaseMode::On && settings.compat != Compat::Always,
+            delay: settings.release_delay,
+        }
+    }
+}
+
+/// A version of a node's object, with its parsed parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot<'a> {
+    pub(crate) object: &'a Value,
+    pub(crate) published: &'a Published,
+    pub(crate) document: &'a NodeDocument,
+}
 
 /// The state of a node's blocks as far as they can go back.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +76,7 @@ pub(crate) struct Releases {
     gone: BTreeSet<IpNet>,
     /// Blocks of calls to EC2 in flight that unassign them. A recreated object has no mark of them.
     pub(crate) taking: BTreeSet<IpNet>,
-    /// Time after which a block that no agent claims is released.
-    delay: Duration,
+    policy: ReleasePolicy,
     grace: Duration,
     ended: Ended,
     words: Words,
@@ -75,27 +101,26 @@ struct Claim {
 }
 
 impl Releases {
-    /// Nothing is known. A block that no agent claims is released after `delay`.
-    pub(crate) fn new(delay: Duration) -> Self {
+    /// Nothing is known.
+    pub(crate) fn new(policy: ReleasePolicy) -> Self {
         Self {
-            delay,
+            policy,
             ..Self::default()
         }
     }
 
     /// Handles an object. `before` is the previous one, unless that was another node's or a later
     /// one.
-    pub(crate) fn observe(
-        &mut self,
-        object: &Value,
-        before: Option<&Value>,
-        (published, document): (&Published, &NodeDocument),
-        now: Time,
-    ) {
+    pub(crate) fn observe(&mut self, snapshot: Snapshot<'_>, before: Option<&Value>, now: Time) {
+        let Snapshot {
+            object,
+            published,
+            document,
+        } = snapshot;
         if before.is_none() {
             *self = Self {
                 taking: std::mem::take(&mut self.taking),
-                ..Self::new(self.delay)
+                ..Self::new(self.policy)
             };
         }
         let pools = |object: &Value| object["spec"]["ipam"]["pools"].clone();
@@ -178,17 +203,13 @@ impl Releases {
         }
     }
 
-    /// Decides what goes back now.
-    pub(crate) fn update(
-        &mut self,
-        node: &Node,
-        (inventory, topology): (&Inventory, &Topology),
-        (is_on, is_read): (bool, bool),
-        now: Time,
-    ) -> Release {
+    /// Decides what goes back now. `is_read` is true if the node's ENIs are read.
+    pub(crate) fn update(&mut self, node: &Node, world: &World<'_>, is_read: bool) -> Release {
         let Some(instance) = &node.instance else {
             return Release::default();
         };
+        let (inventory, now) = (&world.memory.inventory, world.now);
+        let may_release = self.policy.is_on && is_read;
         let marked = self.marked.keys();
         self.gone = marked
             .copied()
@@ -202,15 +223,19 @@ impl Releases {
         let has_late_reads = |block: &IpNet| is_read && inventory.lacks(instance, block);
         let enis = inventory.of_instance(instance);
         let attached: BTreeSet<IpNet> = enis.flat_map(|eni| eni.blocks.iter().copied()).collect();
-        self.words.note_ready((&attached, has_late_reads), now);
+        self.words.note_ready(&attached, has_late_reads, now);
         answer.leaving.extend(self.words.ready());
         self.chosen.clear();
-        self.note_empty(node, inventory, (is_on && is_read, now));
+        self.empty = if may_release {
+            self.empty_enis(node, instance, world)
+        } else {
+            BTreeMap::new()
+        };
         let mut spare = BTreeSet::new();
-        if is_on && is_read {
+        if may_release {
             let idle = self.shown.iter().filter(|(_, claim)| {
                 let since = claim.idle_since;
-                since.is_some_and(|since| now.since(since) >= self.delay)
+                since.is_some_and(|since| now.since(since) >= self.policy.delay)
             });
             let idle: BTreeSet<IpNet> = idle.map(|(block, _)| *block).collect();
             if !idle.is_empty() {
@@ -218,12 +243,12 @@ impl Releases {
                     release: answer.clone(),
                     ..node.clone()
                 };
-                spare = release::spare(&node, (&topology.facts, inventory), &idle);
+                spare = release::spare(&node, world, &idle);
             }
         }
         if self.words.are_spoken() {
-            let known = (&attached, is_read);
-            self.words.decide(known, &spare, &self.taking);
+            let attached = is_read.then_some(&attached);
+            self.words.decide(attached, &spare, &self.taking);
             answer
                 .due
                 .extend(self.words.due(RETURN_TIME_OF_OTHERS, now));
@@ -241,18 +266,22 @@ impl Releases {
         answer
     }
 
-    fn note_empty(&mut self, node: &Node, inventory: &Inventory, (is_on, now): (bool, Time)) {
-        let instance = node.instance.iter().filter(|_| is_on);
-        let enis = instance.flat_map(|it| inventory.of_instance(it));
-        let ours = enis.filter(|eni| {
+    /// The empty ENIs of this cluster, each with the time since when.
+    fn empty_enis(
+        &self,
+        node: &Node,
+        instance: &InstanceId,
+        world: &World<'_>,
+    ) -> BTreeMap<EniId, Time> {
+        let inventory = &world.memory.inventory;
+        let ours = inventory.of_instance(instance).filter(|eni| {
             tags::instance_of(&eni.tags, inventory.cluster()).is_some() && is_empty(eni, node)
         });
-        self.empty = ours
-            .map(|eni| {
-                let since = self.empty.get(&eni.id).copied();
-                (eni.id.clone(), since.unwrap_or(now))
-            })
-            .collect();
+        ours.map(|eni| {
+            let since = self.empty.get(&eni.id).copied();
+            (eni.id.clone(), since.unwrap_or(world.now))
+        })
+        .collect()
     }
 
     /// Returns true if the status must not show a block.
@@ -278,7 +307,7 @@ impl Releases {
     /// The time at which something can go back, if nothing changes before.
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
         let idle = self.shown.values().filter_map(|claim| claim.idle_since);
-        let idle = idle.map(|since| since.after(self.delay));
+        let idle = idle.map(|since| since.after(self.policy.delay));
         let marked = self.marked.values().map(|since| since.after(self.grace));
         let empty = self.empty.values().map(|since| since.after(EMPTY));
         let ready = self

@@ -74,7 +74,8 @@ impl Words {
     /// reads show that.
     pub(super) fn note_ready(
         &mut self,
-        (attached, is_gone): (&BTreeSet<IpNet>, impl Fn(&IpNet) -> bool),
+        attached: &BTreeSet<IpNet>,
+        is_gone: impl Fn(&IpNet) -> bool,
         now: Time,
     ) {
         let earlier = std::mem::take(&mut self.ready);
@@ -94,18 +95,16 @@ impl Words {
         self.are_spoken && Family::of_net(*block) == Family::V4 && addresses(block).all(is_ready)
     }
 
-    /// Decides on the changes of entries. `spare` are the node's surplus blocks, `taking` those
-    /// that calls in flight unassign.
+    /// Decides on the changes of entries. `attached` are the blocks of the node's ENIs, none before
+    /// they are read, `spare` its surplus blocks, and `taking` those that calls in flight unassign.
     pub(super) fn decide(
         &mut self,
-        (attached, is_read): (&BTreeSet<IpNet>, bool),
+        attached: Option<&BTreeSet<IpNet>>,
         spare: &BTreeSet<IpNet>,
         taking: &BTreeSet<IpNet>,
     ) {
         self.changes.clear();
-        if !is_read {
-            return;
-        }
+        let Some(attached) = attached else { return };
         for (address, word) in &self.entries {
             let has = |block: &&IpNet| block.contains(address);
             let block = attached.iter().find(has);

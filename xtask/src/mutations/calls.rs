@@ -9,7 +9,7 @@ pub(super) const FAULTS: &[Fault] = &[
         mutants: &[Mutant {
             guard: "idle blocks go after a delay",
             file: "fleet/src/member/release.rs",
-            code: "since.is_some_and(|since| now.since(since) >= self.delay)",
+            code: "since.is_some_and(|since| now.since(since) >= self.policy.delay)",
             without: "since.is_some_and(|_| false)",
             test: fleet("release::what_nobody_claims_goes_after_the_delay_and_the_grace"),
         }],

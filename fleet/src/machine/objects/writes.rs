@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::input::{Moment, Standing, Written};
 use crate::machine::plan::soonest;
-use crate::machine::{Fleet, Pending};
+use crate::machine::{Fleet, Patch, Pending};
 use crate::member::Publication;
 use crate::reads::GATHERED;
 use crate::work::{About, Event, Part, Task, WorkId};
@@ -81,11 +81,11 @@ impl Fleet {
         body: Value,
         now: Time,
     ) {
-        let pending = Pending::Patch {
+        let pending = Pending::Patch(Patch {
             name: name.to_owned(),
             part,
             body: body.clone(),
-        };
+        });
         let task = Task::Patch {
             name: name.to_owned(),
             part,
@@ -100,11 +100,12 @@ impl Fleet {
     /// Handles the answer to a patch. It does not bring back an object that was deleted in between.
     pub(in crate::machine) fn patched(
         &mut self,
-        name: &str,
-        (id, part, body): (WorkId, Part, &Value),
+        patch: &Patch,
+        id: WorkId,
         written: Written,
         at: Moment,
     ) {
+        let Patch { name, part, body } = patch;
         let Some(object) = self.end_write(name, id, written, at) else {
             return;
         };
@@ -112,7 +113,7 @@ impl Fleet {
         if version(&object) == version(body)
             && let Some(member) = self.members.get_mut(name)
         {
-            member.drop_change(part, body[part.key()].clone(), at.now);
+            member.drop_change(*part, body[part.key()].clone(), at.now);
         }
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         if self
@@ -121,7 +122,7 @@ impl Fleet {
             .is_some_and(|it| it.document.uid == uid)
         {
             self.set_object(object, at);
-            if part == Part::Metadata {
+            if *part == Part::Metadata {
                 self.touched(name);
             }
         }

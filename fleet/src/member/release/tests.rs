@@ -3,6 +3,11 @@ use serde_json::json;
 use super::*;
 use crate::settings::RELEASE_DELAY as DELAY;
 
+const POLICY: ReleasePolicy = ReleasePolicy {
+    is_on: true,
+    delay: DELAY,
+};
+
 /// An object whose status shows these addresses, with the spec that its agent wrote last.
 fn object(shown: &[&str], written: u32) -> Value {
     let pools = json!({"requested": [{"pool": "default", "needed": {"ipv4-addrs": written}}]});
@@ -18,13 +23,17 @@ fn observe(releases: &mut Releases, (before, object): (Option<&Value>, &Value), 
     document
         .allocated
         .insert("default".to_owned(), claimed.collect());
-    let seen = (&Published::read(object), &document);
-    releases.observe(object, before, seen, Time::from_millis(0));
+    let snapshot = Snapshot {
+        object,
+        published: &Published::read(object),
+        document: &document,
+    };
+    releases.observe(snapshot, before, Time::from_millis(0));
 }
 
 #[test]
 fn a_write_answers_for_the_blocks_that_were_shown_before_it() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let first = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &first), &[]);
     assert_eq!(releases.never_claimed(), 1);
@@ -44,7 +53,7 @@ fn a_write_answers_for_the_blocks_that_were_shown_before_it() {
 
 #[test]
 fn a_claim_is_an_answer() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let claimed = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &claimed), &["10.0.0.5/32"]);
     assert_eq!(releases.never_claimed(), 0);
@@ -62,7 +71,7 @@ fn a_claim_is_an_answer() {
 
 #[test]
 fn the_grace_of_a_mark_begins_with_each_epoch() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let mut marked = object(&[], 1);
     marked["status"]["ipam"]["release-ips"] = json!({"10.0.0.16/28": "ready-for-release"});
     observe(&mut releases, (None, &marked), &[]);
@@ -76,7 +85,7 @@ fn the_grace_of_a_mark_begins_with_each_epoch() {
 
 #[test]
 fn an_agent_of_another_generation_begins_anew() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let mut older = object(&["10.0.0.5"], 1);
     older["spec"]["ipam"]["pools"] = Value::Null;
     observe(&mut releases, (None, &older), &[]);
@@ -88,7 +97,7 @@ fn an_agent_of_another_generation_begins_anew() {
 
 #[test]
 fn an_epoch_begins_without_answers() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let object = object(&["10.0.0.5"], 1);
     observe(&mut releases, (None, &object), &["10.0.0.5/32"]);
     releases.begin_epoch(Time::from_millis(0));
@@ -98,7 +107,7 @@ fn an_epoch_begins_without_answers() {
 
 #[test]
 fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let mut ready = object(&[], 1);
     ready["spec"]["ipam"]["pools"] = Value::Null;
     ready["status"]["ipam"]["release-ips"] = json!({"10.0.0.5": "ready-for-release"});
@@ -106,7 +115,7 @@ fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
     let attached = ["10.0.0.5/32".parse().unwrap()].into();
     let is_gone = |_: &IpNet| false;
     let words = &mut releases.words;
-    words.note_ready((&attached, is_gone), Time::from_millis(0));
+    words.note_ready(&attached, is_gone, Time::from_millis(0));
     let begun = Time::from_millis(50_000);
     releases.begin_epoch(begun);
     assert_eq!(
@@ -117,7 +126,7 @@ fn the_grace_of_what_an_agent_gave_back_begins_with_each_epoch() {
 
 #[test]
 fn void_marks_stay_void_until_the_status_has_none() {
-    let mut releases = Releases::new(DELAY);
+    let mut releases = Releases::new(POLICY);
     let mut marked = object(&[], 1);
     marked["status"]["ipam"]["release-ips"] = json!({"10.0.0.16/28": "ready-for-release"});
     observe(&mut releases, (None, &marked), &[]);

@@ -20,7 +20,7 @@ fn words(object: &Value) -> Words {
     let mut words = Words::default();
     words.observe(object, &NodeDocument::read(object));
     let is_gone = |_: &IpNet| false;
-    words.note_ready((&[block()].into(), is_gone), Time::from_millis(0));
+    words.note_ready(&[block()].into(), is_gone, Time::from_millis(0));
     words
 }
 
@@ -38,11 +38,11 @@ fn one_address_that_is_kept_keeps_the_prefix() {
     let mut words = words(&object("ready-for-release", "do-not-release"));
     assert_eq!(words.is_used(&block()), Some(true));
     let attached = [block()].into();
-    words.decide((&attached, true), &BTreeSet::new(), &BTreeSet::new());
+    words.decide(Some(&attached), &BTreeSet::new(), &BTreeSet::new());
     assert_eq!(words.changes().len(), 16);
     assert!(words.changes().values().all(Option::is_none));
     // A call in flight can still unassign the block.
-    words.decide((&attached, true), &BTreeSet::new(), &attached);
+    words.decide(Some(&attached), &BTreeSet::new(), &attached);
     assert!(words.changes().is_empty());
 }
 
