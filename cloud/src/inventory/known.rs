@@ -212,19 +212,20 @@ impl Known {
         self.is_moving() || self.is_doubted() || self.missed.is_some_and(|it| !it.by_id)
     }
 
-    /// Reports if another read could say something new.
-    pub(super) fn wants_a_read(&self, now: Time) -> bool {
-        let missed = self.missed.is_some_and(|it| now.since(it.first) >= SETTLES);
-        let missed = missed || self.wants_a_read_by_id();
-        let expected = self
-            .expected
-            .iter()
-            .any(|it| now.since(it.since) >= SETTLES);
+    /// Reports if another read could say something new about an answer, or about an ENI that was
+    /// missed.
+    pub(super) fn wants_an_answer(&self, now: Time) -> bool {
+        let is_missed = self
+            .missed
+            .is_some_and(|it| !it.by_id || now.since(it.first) >= SETTLES);
+        let mut expected = self.expected.iter();
+        is_missed || expected.any(|it| now.since(it.since) >= SETTLES)
+    }
+
+    /// Reports if another read could say something new about the ENI's state or its blocks.
+    pub(super) fn wants_a_look(&self, now: Time) -> bool {
         let mut unsettled = self.sightings.values().filter(|it| !it.is_settled());
-        self.is_moving()
-            || missed
-            || expected
-            || unsettled.any(|it| now.since(it.first) >= CONFIRMS)
+        self.is_moving() || unsettled.any(|it| now.since(it.first) >= CONFIRMS)
     }
 }
 

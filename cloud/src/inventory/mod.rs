@@ -60,6 +60,15 @@ impl Inventory {
         known.map(|it| &it.shown)
     }
 
+    /// True if an ENI that a listing shows can matter: an instance has it, an operator of the cluster
+    /// created it, or it is known. All others of the VPC only take memory and calls.
+    #[must_use]
+    pub fn concerns(&self, eni: &Eni) -> bool {
+        let is_attached = owner(&self.cluster, eni).is_some();
+        let is_of_cluster = eni.tags.get(tags::CLUSTER) == Some(&self.cluster);
+        is_attached || is_of_cluster || self.known.contains_key(&eni.id)
+    }
+
     /// All ENIs.
     pub fn enis(&self) -> impl Iterator<Item = &Eni> {
         let known = self.known.values().filter(|it| !it.is_deleted());

@@ -138,12 +138,15 @@ impl Inventory {
     }
 
     /// ENIs and instances to read now: something is moving, an answer is due for a check, or
-    /// an ENI was missed.
+    /// an ENI was missed. ENIs of nobody that `is_served` may move as they like.
     #[must_use]
-    pub fn due(&self, now: Time) -> Due {
+    pub fn due(&self, now: Time, is_served: impl Fn(&InstanceId) -> bool) -> Due {
         let mut due = Due::default();
         for (id, known) in &self.known {
-            if !known.wants_a_read(now) {
+            let owner = || owner(&self.cluster, &known.shown);
+            let is_due = known.wants_an_answer(now)
+                || (known.wants_a_look(now) && owner().is_some_and(|it| is_served(&it)));
+            if !is_due {
                 continue;
             }
             match known.shown.instance() {

@@ -75,7 +75,7 @@ fn an_older_read_that_comes_late_says_nothing() {
     inventory.merge(&read(8, Scope::All, &[&old]));
     assert_eq!(inventory.get(&"eni-1".into()), Some(&new));
     inventory.merge(&read(7, Scope::All, &[]));
-    assert_eq!(inventory.due(at(100)), Due::default());
+    assert_eq!(inventory.due(at(100), |_| true), Due::default());
 }
 
 #[test]
@@ -84,13 +84,16 @@ fn an_eni_that_reads_lack_is_withdrawn_only_after_half_a_minute_and_by_id() {
     let mut inventory = inventory(&[&eni]);
     let nothing = Merged::default();
     assert_eq!(inventory.merge(&read(10, Scope::All, &[])), nothing);
-    assert_eq!(inventory.due(at(10)).ids, ["eni-1".into()].into());
+    assert_eq!(inventory.due(at(10), |_| true).ids, ["eni-1".into()].into());
     assert_eq!(inventory.merge(&by_id(11, "eni-1", &[])), nothing);
-    assert_eq!(inventory.due(at(39)), Due::default());
+    assert_eq!(inventory.due(at(39), |_| true), Due::default());
     assert_eq!(inventory.merge(&read(39, Scope::All, &[])), nothing);
-    assert_eq!(inventory.due(at(40)).instances, ["i-1".into()].into());
+    assert_eq!(
+        inventory.due(at(40), |_| true).instances,
+        ["i-1".into()].into()
+    );
     assert_eq!(inventory.merge(&read(40, Scope::All, &[])), nothing);
-    assert_eq!(inventory.due(at(40)).ids, ["eni-1".into()].into());
+    assert_eq!(inventory.due(at(40), |_| true).ids, ["eni-1".into()].into());
     assert!(inventory.get(&eni.id).is_some());
     let merged = inventory.merge(&by_id(41, "eni-1", &[]));
     assert_eq!(merged.withdrawn, std::slice::from_ref(&eni.id));
@@ -119,7 +122,7 @@ fn a_read_by_id_outranks_filtered_reads_for_half_a_minute() {
         assert!(inventory.get(&loose.id).unwrap().is_attached(), "{begun}");
     }
     inventory.merge(&read(39, Scope::All, &[]));
-    assert_eq!(inventory.due(at(39)), Due::default());
+    assert_eq!(inventory.due(at(39), |_| true), Due::default());
     inventory.merge(&read(40, Scope::All, &[&loose]));
     assert!(inventory.get(&loose.id).unwrap().is_loose());
 }
@@ -132,7 +135,7 @@ fn a_read_of_another_scope_does_not_miss_the_eni() {
         inventory.merge(&read(begun, Scope::Loose, &[]));
         inventory.merge(&read(begun, Scope::Instances(["i-2".into()].into()), &[]));
     }
-    assert_eq!(inventory.due(at(100)), Due::default());
+    assert_eq!(inventory.due(at(100), |_| true), Due::default());
 }
 
 #[test]
@@ -205,7 +208,10 @@ fn blocks_that_no_answer_named_need_two_reads() {
     assert_eq!(settled(&inventory), answered, "an answer is no sight of it");
     inventory.merge(&read(19, Scope::All, &[&eni]));
     assert_eq!(settled(&inventory), answered);
-    assert_eq!(inventory.due(at(20)).instances, ["i-1".into()].into());
+    assert_eq!(
+        inventory.due(at(20), |_| true).instances,
+        ["i-1".into()].into()
+    );
     inventory.merge(&read(20, Scope::All, &[&eni]));
     let both = blocks(&["10.0.0.16/28", "10.0.0.32/28"]);
     assert_eq!(settled(&inventory), both);

@@ -63,7 +63,7 @@ fn a_cluster_comes_up_within_the_budgets_and_is_idle_then() {
     bed.run(120);
     assert_eq!(bed.ec2.calls.len(), 3 * 150);
     assert_eq!(
-        bed.memory.inventory.due(bed.ec2.now),
+        bed.memory.inventory.due(bed.ec2.now, |_| true),
         cloud::inventory::Due::default()
     );
     bed.assert_published_blocks_are_true();

@@ -19,7 +19,9 @@ impl Fleet {
             return;
         }
         self.requested = at.now;
-        let due = self.memory.inventory.due(at.now);
+        let by_instance = &self.by_instance;
+        let is_served = |instance: &InstanceId| by_instance.contains_key(instance);
+        let due = self.memory.inventory.due(at.now, is_served);
         if !due.instances.is_empty() {
             self.reads.want(&Scope::Instances(due.instances));
         }
@@ -51,7 +53,8 @@ impl Fleet {
         at: Moment,
     ) {
         match page {
-            Ok(page) => {
+            Ok(mut page) => {
+                self.leave_out_others(&reading, &mut page);
                 if !reading.items.extend(page.items) {
                     let reason = "the answer has items of another kind";
                     let failure = Failure::unanswered(reading.query.what.action(), reason);
@@ -71,6 +74,16 @@ impl Fleet {
                     self.reads.fail(&reading, failure, at.now);
                 }
             }
+        }
+    }
+
+    /// Leaves out ENIs of others, which a listing has by thousands.
+    fn leave_out_others(&self, reading: &Reading, page: &mut Page) {
+        let is_listing = matches!(reading.query.what, What::Enis(Scope::All | Scope::Loose));
+        if let Items::Enis(enis) = &mut page.items
+            && is_listing
+        {
+            enis.retain(|eni| self.memory.inventory.concerns(eni));
         }
     }
 

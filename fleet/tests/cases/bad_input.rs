@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cloud::call::query::Items;
-use ec2_fake::{Call, Create, Fault, FaultKind, LoggedPage, Request};
+use ec2_fake::{Fault, FaultKind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -195,50 +195,6 @@ fn an_agent_that_goes_back_and_forth_between_generations_keeps_its_addresses() {
     assert_eq!(bed.calls("CreateNetworkInterface"), 1);
     assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
     bed.assert_true("both generations");
-}
-
-#[test]
-fn a_listing_goes_on_with_the_page_that_had_no_answer_unless_many_have_none() {
-    // Three pages, of which the second one has no answer so many times.
-    for (count, first_pages) in [(1, 1), (3, 1), (4, 2)] {
-        let mut world = world();
-        world.settings.throttle = false;
-        let mut bed = Bed::new(&world);
-        bed.add_node("one", "m5.large", "subnet-a");
-        let create = Create {
-            subnet: "subnet-a".to_owned(),
-            ..Create::default()
-        };
-        let request = Request {
-            call: Call::Create(Box::new(create)),
-            dry_run: false,
-        };
-        for _ in 0..1_000 {
-            let date = bed.at().date;
-            bed.cloud.call(date, "others", &request).outcome.unwrap();
-        }
-        bed.run(MINUTE);
-        bed.cloud.inject(Fault {
-            action: "DescribeNetworkInterfaces".to_owned(),
-            names: None,
-            // The first page, and the listing of loose ENIs.
-            skip: 2,
-            count,
-            kind: FaultKind::AnswerLost,
-        });
-        bed.lead();
-        let pages = |bed: &Bed| -> Vec<LoggedPage> {
-            let pages = bed.cloud.log().filter_map(|it| it.page.clone());
-            pages.collect()
-        };
-        bed.until(MINUTE, "a last page", |bed| {
-            let is_last = |it: &LoggedPage| it.token.is_some() && it.items < 500;
-            pages(bed).iter().any(is_last)
-        });
-        let is_first = |it: &&LoggedPage| it.token.is_none() && it.items == 500;
-        let first = pages(&bed).iter().filter(is_first).count();
-        assert_eq!(first, first_pages, "{count} pages without an answer");
-    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod four_words;
 mod kubelet;
 mod objects;
 mod one_node;
+mod others;
 mod plain;
 mod pool_marks;
 mod pools;

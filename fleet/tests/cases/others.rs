@@ -1,0 +1,96 @@
+//! ENIs of others in the VPC: they come with each listing, and nothing else is read of them.
+
+use std::time::Duration;
+
+use ec2_fake::{Ask, Call, Create, Fault, FaultKind, LoggedPage, Request};
+
+use super::bed::{Bed, world};
+
+const MINUTE: Duration = Duration::from_mins(1);
+/// ENIs of a page, as the fleet requests.
+const PAGE: usize = 500;
+
+/// A node, and so many ENIs of others, each with two addresses.
+fn bed(others: usize) -> Bed {
+    let mut world = world();
+    world.settings.throttle = false;
+    let mut bed = Bed::new(&world);
+    bed.add_node("one", "m5.large", "subnet-a");
+    crowd(&mut bed, others);
+    bed.run(MINUTE);
+    bed
+}
+
+/// Others create ENIs.
+fn crowd(bed: &mut Bed, count: usize) {
+    let create = Create {
+        subnet: "subnet-a".to_owned(),
+        ipv4: Ask {
+            count: 2,
+            ..Ask::default()
+        },
+        ..Create::default()
+    };
+    let request = Request {
+        call: Call::Create(Box::new(create)),
+        dry_run: false,
+    };
+    for _ in 0..count {
+        let date = bed.at().date;
+        bed.cloud.call(date, "others", &request).outcome.unwrap();
+    }
+}
+
+/// The pages of listings so far.
+fn pages(bed: &Bed) -> impl Iterator<Item = &LoggedPage> {
+    let reads = bed.cloud.log();
+    let reads = reads.filter(|it| it.action == "DescribeNetworkInterfaces");
+    reads.filter_map(|it| it.page.as_ref())
+}
+
+#[test]
+fn enis_of_others_are_read_by_listings_alone() {
+    let mut bed = bed(1_000);
+    bed.lead();
+    let listings = |bed: &Bed| {
+        let is_last = |it: &&LoggedPage| it.token.is_some() && it.items < PAGE;
+        pages(bed).filter(is_last).count()
+    };
+    bed.until(MINUTE, "a listing", |bed| listings(bed) > 0);
+    // Those are new, and EC2 still creates them when the next listing shows them.
+    bed.until(3 * MINUTE, "the next listing is near", |bed| {
+        let is_first = |it: &&LoggedPage| it.token.is_none() && it.items == PAGE;
+        pages(bed).filter(is_first).count() > 1
+    });
+    crowd(&mut bed, 700);
+    bed.run(3 * MINUTE);
+    assert!(listings(&bed) > 1);
+    let others: Vec<_> = pages(&bed)
+        .filter(|it| it.token.is_none() && it.items < PAGE && it.items > 5)
+        .collect();
+    assert!(others.is_empty(), "read by id: {others:?}");
+    bed.assert_true("beside others");
+}
+
+#[test]
+fn a_listing_goes_on_with_the_page_that_had_no_answer_unless_many_have_none() {
+    // Three pages, of which the second one has no answer so many times.
+    for (count, first_pages) in [(1, 1), (3, 1), (4, 2)] {
+        let mut bed = bed(1_000);
+        bed.cloud.inject(Fault {
+            action: "DescribeNetworkInterfaces".to_owned(),
+            names: None,
+            // The first page, and the listing of loose ENIs.
+            skip: 2,
+            count,
+            kind: FaultKind::AnswerLost,
+        });
+        bed.lead();
+        bed.until(MINUTE, "a last page", |bed| {
+            pages(bed).any(|it| it.token.is_some() && it.items < PAGE)
+        });
+        let is_first = |it: &&LoggedPage| it.token.is_none() && it.items == PAGE;
+        let first = pages(&bed).filter(is_first).count();
+        assert_eq!(first, first_pages, "{count} pages without an answer");
+    }
+}
