@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
+pub use kubernetes::report::events::Occurrence;
 use kubernetes::report::events::{Report, Reports, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -22,19 +23,6 @@ const QUEUE: usize = 256;
 const MESSAGE_MAX: usize = 1024;
 /// Most characters of an object's name in the event's name, which may have 253.
 const NAME_MAX: usize = 230;
-
-/// Something that has happened to an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occurrence {
-    /// The object.
-    pub subject: Subject,
-    /// The event's reason: one word in `CamelCase`.
-    pub reason: &'static str,
-    /// One of several problems that the object may have for this reason; empty where there is one.
-    pub problem: String,
-    /// The text.
-    pub message: String,
-}
 
 /// The program that reports.
 #[derive(Clone, Debug)]
@@ -111,10 +99,8 @@ impl Task {
             let due = due.map(|due| self.began + due);
             tokio::select! {
                 next = occurrences.recv() => match next {
-                    Some(Occurrence { subject, reason, problem, message }) => {
-                        let about = (subject, reason);
-                        self.reports
-                            .happened(self.began.elapsed(), about, problem, message);
+                    Some(occurrence) => {
+                        self.reports.happened(self.began.elapsed(), occurrence);
                     }
                     None => return,
                 },

@@ -164,8 +164,13 @@ fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
     let document = |compat| {
         let static_ip = patch::StaticIp::Assigned(Ipv4Addr::new(198, 51, 100, 1));
         let mut object = json!({"metadata": {"name": "node-a"}, "spec": {}, "status": {}});
-        let written =
-            patch::status(&object, (&enis, static_ip), &marks, &report.to_string()).unwrap();
+        let shown = patch::Status {
+            enis: &enis,
+            static_ip,
+            marks: &marks,
+            report: &report.to_string(),
+        };
+        let written = patch::status(&object, shown).unwrap();
         apply(&mut object, &written);
         let written = patch::spec(&object, &blocks, compat, Some(8)).unwrap();
         apply(&mut object, &written);

@@ -42,15 +42,28 @@ pub enum StaticIp {
     Missing,
 }
 
-/// The patch of the subresource `status` that shows these ENIs, this static IP, these marks and this
-/// report; an empty report is none.
+/// The parts of a node's status that the operator writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Status<'a> {
+    /// The ENIs, by their id.
+    pub enis: &'a BTreeMap<String, EniStatus>,
+    /// The static IP.
+    pub static_ip: StaticIp,
+    /// The blocks in release.
+    pub marks: &'a Marks,
+    /// The text of the report; empty if there is none.
+    pub report: &'a str,
+}
+
+/// The patch of the subresource `status` that shows the operator's parts.
 #[must_use]
-pub fn status(
-    object: &Value,
-    (enis, static_ip): (&BTreeMap<String, EniStatus>, StaticIp),
-    marks: &Marks,
-    report: &str,
-) -> Option<Value> {
+pub fn status(object: &Value, shown: Status<'_>) -> Option<Value> {
+    let Status {
+        enis,
+        static_ip,
+        marks,
+        report,
+    } = shown;
     let there = &object["status"]["eni"]["enis"];
     let mut changed = Map::new();
     for (id, eni) in enis {

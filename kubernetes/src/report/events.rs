@@ -40,6 +40,19 @@ impl Subject {
 /// The reason of an event, in one word (`PoolExhausted`).
 pub type Reason = &'static str;
 
+/// Something that has happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The object.
+    pub subject: Subject,
+    /// The event's reason: one word in `CamelCase`.
+    pub reason: Reason,
+    /// One of several problems that the object may have for this reason; empty where there is one.
+    pub problem: String,
+    /// The text.
+    pub message: String,
+}
+
 /// One event, as it is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -115,13 +128,13 @@ impl Reports {
     pub const MOST: usize = 512;
 
     /// Something has happened. A new one is not taken where there are too many already.
-    pub fn happened(
-        &mut self,
-        now: Duration,
-        (subject, reason): (Subject, Reason),
-        problem: String,
-        message: String,
-    ) {
+    pub fn happened(&mut self, now: Duration, occurrence: Occurrence) {
+        let Occurrence {
+            subject,
+            reason,
+            problem,
+            message,
+        } = occurrence;
         self.entries
             .retain(|_, entry| entry.is_unwritten() || entry.report.last + Self::MEMORY > now);
         let key = (subject, reason, problem);
@@ -238,9 +251,22 @@ mod tests {
         }
     }
 
+    /// An occurrence of an object's only problem.
+    fn occurrence(name: &str, reason: Reason) -> Occurrence {
+        Occurrence {
+            subject: subject(name),
+            reason,
+            problem: String::new(),
+            message: String::new(),
+        }
+    }
+
     fn happens(reports: &mut Reports, now: u64, name: &str) {
-        let about = (subject(name), "PoolExhausted");
-        reports.happened(at(now), about, String::new(), format!("at {now}"));
+        let occurrence = Occurrence {
+            message: format!("at {now}"),
+            ..occurrence(name, "PoolExhausted")
+        };
+        reports.happened(at(now), occurrence);
     }
 
     /// The writes at a time: name, count, and true for an event that exists already.
@@ -278,8 +304,7 @@ mod tests {
         assert_eq!(written[..5], seldom);
         assert_eq!(written.len(), 15, "then every five minutes");
         // Another cause, another object: an event of its own.
-        let about = (subject("web"), "PoolUnknown");
-        reports.happened(at(3600), about, String::new(), String::new());
+        reports.happened(at(3600), occurrence("web", "PoolUnknown"));
         happens(&mut reports, 3600, "other");
         assert_eq!(writes(&mut reports, 3600).len(), 2);
     }
@@ -288,8 +313,12 @@ mod tests {
     fn each_problem_of_one_object_and_reason_is_an_event_of_its_own() {
         let mut reports = Reports::default();
         let mut happens = |now, problem: &str| {
-            let about = (subject("node-1"), "RefusedEntry");
-            reports.happened(at(now), about, problem.to_owned(), format!("{problem}!"));
+            let occurrence = Occurrence {
+                problem: problem.to_owned(),
+                message: format!("{problem}!"),
+                ..occurrence("node-1", "RefusedEntry")
+            };
+            reports.happened(at(now), occurrence);
         };
         happens(0, "one");
         happens(0, "two");
@@ -302,8 +331,11 @@ mod tests {
         }
         written.sort();
         assert_eq!(written, [("one!".to_owned(), 2), ("two!".to_owned(), 1)]);
-        let about = (subject("node-1"), "RefusedEntry");
-        reports.happened(at(9), about, "two".to_owned(), String::new());
+        let again = Occurrence {
+            problem: "two".to_owned(),
+            ..occurrence("node-1", "RefusedEntry")
+        };
+        reports.happened(at(9), again);
         let (report, is_there) = reports.next(at(9)).unwrap();
         assert_eq!((report.problem.as_str(), is_there), ("two", true));
         reports.gone(&report);

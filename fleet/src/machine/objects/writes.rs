@@ -51,8 +51,13 @@ impl Fleet {
         let status = match publication {
             Some(publication) => {
                 let marks = member.releases.marks(marks::has_agent(object));
-                let shown = (&publication.enis, publication.static_ip);
-                patch::status(object, shown, &marks, text)
+                let shown = patch::Status {
+                    enis: &publication.enis,
+                    static_ip: publication.static_ip,
+                    marks: &marks,
+                    report: text,
+                };
+                patch::status(object, shown)
             }
             None => patch::report(object, text),
         };

@@ -34,9 +34,18 @@ fn eni(id: &str, addresses: &[&str]) -> (String, EniStatus) {
     (id.to_owned(), status)
 }
 
-/// ENIs, and a static IP that stays.
-fn kept(enis: &BTreeMap<String, EniStatus>) -> (&BTreeMap<String, EniStatus>, StaticIp) {
-    (enis, StaticIp::Kept)
+/// A status with a static IP that stays.
+fn kept<'a>(
+    enis: &'a BTreeMap<String, EniStatus>,
+    marks: &'a Marks,
+    report: &'a str,
+) -> Status<'a> {
+    Status {
+        enis,
+        static_ip: StaticIp::Kept,
+        marks,
+        report,
+    }
 }
 
 fn object() -> Value {
@@ -57,7 +66,7 @@ fn object() -> Value {
 fn the_status_shows_the_enis_and_leaves_foreign_fields() {
     let mut object = object();
     let enis = [eni("eni-1", &["10.0.0.5"]), eni("eni-2", &[])].into();
-    let patch = status(&object, kept(&enis), &Marks::default(), "SubnetFull: x").unwrap();
+    let patch = status(&object, kept(&enis, &Marks::default(), "SubnetFull: x")).unwrap();
     assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
     assert_eq!(patch["status"]["eni"]["enis"]["eni-9"], Value::Null);
     assert!(patch.get("spec").is_none());
@@ -76,15 +85,15 @@ fn the_status_shows_the_enis_and_leaves_foreign_fields() {
     assert_eq!(ipam["operator-status"]["error"], "SubnetFull: x");
     assert_eq!(ipam["release-ips"]["10.0.0.5"], "released");
     assert_eq!(
-        status(&object, kept(&enis), &Marks::default(), "SubnetFull: x"),
+        status(&object, kept(&enis, &Marks::default(), "SubnetFull: x")),
         None,
         "nothing would change"
     );
 
-    let patch = status(&object, kept(&enis), &Marks::default(), "").unwrap();
+    let patch = status(&object, kept(&enis, &Marks::default(), "")).unwrap();
     assert!(patch["status"].get("eni").is_none());
     apply(&mut object, &patch);
-    assert_eq!(status(&object, kept(&enis), &Marks::default(), ""), None);
+    assert_eq!(status(&object, kept(&enis, &Marks::default(), "")), None);
 }
 
 #[test]
@@ -128,14 +137,14 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
     };
     let shown = BTreeMap::new();
     let report = shown_report(&before).to_owned();
-    let patch = status(&object, kept(&shown), &marks, &report).unwrap();
+    let patch = status(&object, kept(&shown, &marks, &report)).unwrap();
     apply(&mut object, &patch);
     let expected = json!({
         "10.0.0.5": "marked-for-release", "10.0.0.32/28": "ready-for-release",
         "ipam.towpath.dev/operator": "do-not-release"
     });
     assert_eq!(object["status"]["ipam"]["release-ips"], expected);
-    assert_eq!(status(&object, kept(&shown), &marks, &report), None);
+    assert_eq!(status(&object, kept(&shown, &marks, &report)), None);
 
     let address = |text: &str| text.parse().unwrap();
     let words = Marks {
@@ -146,7 +155,7 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
         .into(),
         ..marks
     };
-    let patch = status(&object, kept(&shown), &words, &report).unwrap();
+    let patch = status(&object, kept(&shown, &words, &report)).unwrap();
     apply(&mut object, &patch);
     let expected = json!({
         "10.0.0.6": "marked-for-release", "10.0.0.32/28": "ready-for-release",
@@ -160,10 +169,15 @@ fn the_static_ip_is_written_once_and_goes_only_where_the_node_has_none() {
     let mut object = object();
     let enis = [eni("eni-1", &[])].into();
     let of = |object: &Value, static_ip| {
-        let patch = status(object, (&enis, static_ip), &Marks::default(), "");
+        let marks = Marks::default();
+        let shown = Status {
+            static_ip,
+            ..kept(&enis, &marks, "")
+        };
+        let patch = status(object, shown);
         patch.map(|it| it["status"]["ipam"].clone())
     };
-    let first = status(&object, kept(&enis), &Marks::default(), "").unwrap();
+    let first = status(&object, kept(&enis, &Marks::default(), "")).unwrap();
     apply(&mut object, &first);
     let assigned = StaticIp::Assigned("198.51.100.1".parse().unwrap());
     assert_eq!(of(&object, StaticIp::Missing), None);
