@@ -36,10 +36,9 @@ pub fn serves<'a>(eni: &Eni, pools: &'a Pools, subnets: &Subnets) -> Serves<'a> 
     if let Some((name, _)) = named.and_then(|name| pools.get_key_value(name)) {
         return Serves::Pool(name);
     }
-    let subnet = subnets.get(&eni.subnet).map(|it| &it.tags);
-    let subnet = (eni.subnet.as_str(), subnet);
+    let subnet_tags = subnets.get(&eni.subnet).map(|it| &it.tags);
     let bound = pools.iter().filter_map(|(name, binding)| {
-        let verdict = binding.binds_tagged(&eni.tags, subnet);
+        let verdict = binding.binds_tagged(&eni.tags, eni.subnet.as_str(), subnet_tags);
         (verdict != Some(false)).then_some((name.as_str(), verdict))
     });
     let bound: Vec<_> = bound.collect();

@@ -7,12 +7,12 @@ use ipnet::IpNet;
 
 use crate::{
     AllocateError, Allocator, Announcement, Barrier, Changes, Demand, EdgeRules, Lease, Request,
-    Restored, SeenEndpoint, Settings, Source, State, Time,
+    Source, Time,
 };
 
 /// A kind of resource that draws addresses from pools: where its pools are read and written, and
 /// what an answer carries. What else differs between kinds is a value: the formula of demand, the
-/// delays and the barriers are [`Settings`], first and last addresses stand at each
+/// delays and the barriers are [`Settings`](crate::Settings), first and last addresses stand at each
 /// [`AnnouncedBlock`](crate::AnnouncedBlock).
 pub trait Kind {
     /// The document of pools that is read and written.
@@ -82,22 +82,14 @@ pub struct Manager<K: Kind> {
 }
 
 impl<K: Kind> Manager<K> {
-    /// A manager that knows what an earlier one knew: see [`Allocator::restore`].
+    /// A manager of a restored allocator, without a document.
     #[must_use]
-    pub fn restore(
-        kind: K,
-        settings: Settings,
-        state: State,
-        seen: Option<&[SeenEndpoint]>,
-        now: Time,
-    ) -> (Self, Restored) {
-        let (allocator, restored) = Allocator::restore(settings, state, seen, now);
-        let manager = Self {
+    pub fn new(kind: K, allocator: Allocator) -> Self {
+        Self {
             kind,
             allocator,
             document: None,
-        };
-        (manager, restored)
+        }
     }
 
     /// Updates the allocator from a document. An unreadable or deleted document is not passed here:

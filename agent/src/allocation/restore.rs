@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use api::ids::EndpointId;
 use ipam::node::Pools;
-use ipam::{Claim, Lease, Manager, Owner, Restored, SeenEndpoint, Settings, State};
+use ipam::{Allocator, Claim, Lease, Manager, Owner, Restored, SeenEndpoint, Settings, State};
 use loader::intent;
 use loader::intent::{Endpoint, EndpointMeta};
 
@@ -53,7 +53,8 @@ pub(super) fn restore<'a>(
     let state = state(found, leases);
     let no_policy_yet: SkipsMasquerade = Box::new(|_| None);
     let kind = allocation::kind(Pools::default(), of_node, no_policy_yet);
-    let (manager, restored) = Manager::restore(kind, settings, state, Some(&seen), now);
+    let (allocator, restored) = Allocator::restore(settings, state, Some(&seen), now);
+    let manager = Manager::new(kind, allocator);
     log(&restored);
     let has_any = |owner: &Owner| manager.allocator().held_by(owner).next().is_some();
     owners.retain(|owner, _| has_any(owner) && !of_endpoints.contains(owner));

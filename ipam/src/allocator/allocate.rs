@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::Allocator;
 use crate::block::{Block, Life};
+use crate::demand::Shortage;
 use crate::{AllocateError, Claim, Family, Lease, Owner, Problem, Request, Time, Want};
 
 impl Allocator {
@@ -325,9 +326,13 @@ impl Allocator {
                 for request in requests {
                     let is_any = matches!(request.want, Want::Any(_));
                     if is_any && !self.has_one(request) {
-                        let pool = self.pool_for(request).to_owned();
-                        let wish = (request.want.family(), pool, until);
-                        self.waiters.put(&request.owner, request.pod.as_ref(), wish);
+                        let shortage = Shortage {
+                            family: request.want.family(),
+                            pool: self.pool_for(request).to_owned(),
+                            until,
+                        };
+                        let pod = request.pod.as_ref();
+                        self.waiters.put(&request.owner, pod, shortage);
                     }
                 }
             }

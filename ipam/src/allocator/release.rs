@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::Allocator;
 use crate::block::Block;
+use crate::demand::Shortage;
 use crate::settings::REST;
 use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
 
@@ -71,8 +72,12 @@ impl Allocator {
         let until = now.after(self.settings.waiting);
         for lease in leases {
             if let Some(pool) = &lease.pool {
-                let wish = (lease.family(), pool.clone(), until);
-                self.waiters.put(owner, pod, wish);
+                let shortage = Shortage {
+                    family: lease.family(),
+                    pool: pool.clone(),
+                    until,
+                };
+                self.waiters.put(owner, pod, shortage);
             }
         }
     }

@@ -6,7 +6,7 @@ mod waiting;
 use std::collections::BTreeMap;
 
 pub use self::pre_allocation::{ParsePreAllocationError, PreAllocation};
-pub(crate) use self::waiting::Waiting;
+pub(crate) use self::waiting::{Shortage, Waiting};
 use crate::Family;
 
 /// The formula of demand.

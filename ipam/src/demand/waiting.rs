@@ -31,6 +31,15 @@ impl Waiter {
     }
 }
 
+/// A pool that had no address for an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) family: Family,
+    pub(crate) pool: String,
+    /// The time until which it counts as demand.
+    pub(crate) until: Time,
+}
+
 /// Addresses that an owner waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
@@ -58,8 +67,12 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Notes that an attempt failed. For each family the pool of the last attempt counts.
-    pub(crate) fn put(&mut self, owner: &Owner, pod: Option<&Pod>, wish: (Family, String, Time)) {
-        let (family, pool, until) = wish;
+    pub(crate) fn put(&mut self, owner: &Owner, pod: Option<&Pod>, shortage: Shortage) {
+        let Shortage {
+            family,
+            pool,
+            until,
+        } = shortage;
         let new = || Wish {
             pod: pod.cloned(),
             pools: BTreeMap::new(),
@@ -150,8 +163,12 @@ mod tests {
     }
 
     fn put(waiting: &mut Waiting, id: &str, pod: &Pod, pool: &str) {
-        let wish = (Family::V4, pool.to_owned(), at(300));
-        waiting.put(&owner(id), Some(pod), wish);
+        let shortage = Shortage {
+            family: Family::V4,
+            pool: pool.to_owned(),
+            until: at(300),
+        };
+        waiting.put(&owner(id), Some(pod), shortage);
     }
 
     fn pools(waiting: &Waiting) -> Vec<&str> {
@@ -175,7 +192,12 @@ mod tests {
     fn a_pod_of_the_same_name_takes_the_place_of_the_one_before() {
         let (old, new) = (pod(Some("u-1")), pod(Some("u-2")));
         let mut waiting = Waiting::default();
-        waiting.put(&owner("a"), Some(&old), (Family::V6, "mars".into(), at(1)));
+        let shortage = Shortage {
+            family: Family::V6,
+            pool: "mars".to_owned(),
+            until: at(1),
+        };
+        waiting.put(&owner("a"), Some(&old), shortage);
         put(&mut waiting, "b", &new, "venus");
         assert_eq!(pools(&waiting), ["venus"], "nothing is left of the first");
         waiting.remove(&request("a", &old));

@@ -137,8 +137,7 @@ impl Binding {
     /// on unknown tags of a subnet.
     #[must_use]
     pub fn binds(&self, eni: &Eni) -> Option<bool> {
-        let subnet = (eni.subnet.id.as_str(), eni.subnet.tags.as_ref());
-        self.binds_tagged(&eni.tags, subnet)
+        self.binds_tagged(&eni.tags, &eni.subnet.id, eni.subnet.tags.as_ref())
     }
 
     /// Judges an ENI with these tags, in a subnet with that id and those tags. A pool that says
@@ -147,7 +146,8 @@ impl Binding {
     pub fn binds_tagged(
         &self,
         eni_tags: &BTreeMap<String, String>,
-        (subnet, subnet_tags): (&str, Option<&BTreeMap<String, String>>),
+        subnet: &str,
+        subnet_tags: Option<&BTreeMap<String, String>>,
     ) -> Option<bool> {
         let has_rule = !(self.eni_tags.is_empty()
             && self.subnet_ids.is_empty()

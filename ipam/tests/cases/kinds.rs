@@ -8,8 +8,8 @@ use ipam::node::{
     AllocatedPool, Eni, NodePools, Origin, PodsOnEnis, Pool, Pools, RequestedPool, Subnet,
 };
 use ipam::{
-    AgentAddresses, AgentPools, AllocateError, Barrier, Demand, Draining, EdgeRules, Family,
-    Formula, Kind, Life, Manager, Problem, Request, Settings, State, Want,
+    AgentAddresses, AgentPools, AllocateError, Allocator, Barrier, Demand, Draining, EdgeRules,
+    Family, Formula, Kind, Life, Manager, Problem, Request, Settings, State, Want,
 };
 
 use super::support::*;
@@ -51,9 +51,14 @@ pub(crate) fn on_enis<F: Fn(&str) -> Option<bool>>(pools: Pools, skips: F) -> Po
     }
 }
 
+/// An allocator without leases, on a node without endpoints.
+fn restored(settings: Settings) -> Allocator {
+    Allocator::restore(settings, State::default(), Some(&[]), at(0)).0
+}
+
 /// A manager that everything is ready for.
 pub(crate) fn manage<K: Kind>(kind: K, settings: Settings, document: K::Document) -> Manager<K> {
-    let (mut manager, _) = Manager::restore(kind, settings, State::default(), Some(&[]), at(0));
+    let mut manager = Manager::new(kind, restored(settings));
     manager.observe(document);
     set_ready(manager.allocator_mut(), &["eni-0", "eni-1", "eni-2"]);
     manager
@@ -206,8 +211,7 @@ fn plain_pools_stand_beside_enis() {
     };
     let mut kind = on_enis(pools, |pool: &str| Some(pool == "mars"));
     let settings = settings(Formula::Linear, "");
-    let (mut manager, _) =
-        Manager::restore(kind.clone(), settings, State::default(), Some(&[]), at(0));
+    let mut manager = Manager::new(kind.clone(), restored(settings));
     let changes = manager.observe(document);
     let problems: Vec<String> = changes.problems.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -254,8 +258,7 @@ fn a_plain_pool_of_a_family_that_is_not_masqueraded_gives_nothing() {
     let mut kind = on_enis(pools, |_: &str| Some(false));
     kind.masqueraded = [V4].into();
     let settings = settings(Formula::Linear, "mars=4");
-    let (mut manager, _) =
-        Manager::restore(kind.clone(), settings, State::default(), Some(&[]), at(0));
+    let mut manager = Manager::new(kind.clone(), restored(settings));
     let problems = manager.observe(document).problems;
     let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
     let why = "no ENI backs it, so that its addresses leave masqueraded, and masquerade.ipv6 is not \
@@ -346,9 +349,11 @@ fn pods_on_plain_pools_keep_to_their_pools_rules() {
 #[test]
 fn the_agents_own_addresses_are_a_kind_too() {
     let settings = AgentAddresses::settings("gateways");
-    let restore =
-        |state: State| Manager::restore(AgentAddresses, settings.clone(), state, None, at(0));
-    let (mut manager, _) = restore(State::default());
+    let restore = |state: State| {
+        let (allocator, _) = Allocator::restore(settings.clone(), state, None, at(0));
+        Manager::new(AgentAddresses, allocator)
+    };
+    let mut manager = restore(State::default());
     let requests = [V4, V6].map(|family| Request {
         owner: owner("towpath-ingress-a"),
         pod: None,
@@ -381,7 +386,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
     assert!(manager.publish(&mut document));
     assert_eq!(document.given.keys().copied().collect::<Vec<_>>(), given);
     assert_eq!(document.requested, demand);
-    let (mut manager, _) = restore(manager.allocator().state());
+    let mut manager = restore(manager.allocator().state());
     assert_eq!(manager.wanted(), None, "nothing is read yet");
     manager.observe(document.clone());
     let again = manager.allocate(&requests, at(2)).unwrap();
@@ -400,7 +405,7 @@ fn the_agents_own_addresses_are_a_kind_too() {
 fn a_document_is_left_alone_until_everything_is_read() {
     let settings = Settings::default();
     let kind = on_enis(Pools::default(), |_| Some(false));
-    let (mut manager, _) = Manager::restore(kind, settings, State::default(), Some(&[]), at(0));
+    let mut manager = Manager::new(kind, restored(settings));
     let stored = NodePools {
         enis: vec![eni(1, &["10.0.1.5"], &[])],
         allocated: vec![allocated("default", EdgeRules::ALL, &["10.0.1.5/32"])],

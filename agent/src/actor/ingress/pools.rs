@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use api::ids::Owner;
 use ipam::{
-    AgentAddresses, AgentPools, AllocateError, Claim, Family, Lease, Manager, Request, State, Time,
-    Want,
+    AgentAddresses, AgentPools, AllocateError, Allocator, Claim, Family, Lease, Manager, Request,
+    State, Time, Want,
 };
 use ipnet::IpNet;
 
@@ -148,7 +148,8 @@ fn manager(pool: &str, leases: Vec<Lease>) -> Manager<AgentAddresses> {
         ..State::default()
     };
     let settings = AgentAddresses::settings(pool);
-    Manager::restore(AgentAddresses, settings, state, None, Time::default()).0
+    let (allocator, _) = Allocator::restore(settings, state, None, Time::default());
+    Manager::new(AgentAddresses, allocator)
 }
 
 fn given(lease: &Lease) -> Option<(IpAddr, String)> {

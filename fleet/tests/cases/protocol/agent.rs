@@ -46,6 +46,11 @@ fn settings() -> Settings {
     }
 }
 
+fn manager(state: State, now: Time) -> Manager<Pods> {
+    let (allocator, _) = Allocator::restore(settings(), state, None, now);
+    Manager::new(kind(), allocator)
+}
+
 fn kind() -> Pods {
     PodsOnEnis {
         pools: Pools::default(),
@@ -66,7 +71,7 @@ impl Agent {
     pub(super) fn new(name: &str, now: Time) -> Self {
         Self {
             name: name.to_owned(),
-            manager: Manager::restore(kind(), settings(), State::default(), None, now).0,
+            manager: manager(State::default(), now),
             seen: None,
             is_in_force: true,
             state: State::default(),
@@ -88,8 +93,7 @@ impl Agent {
             released: self.state.released.clone(),
             ..self.allocator().state()
         };
-        let settings = settings();
-        self.manager = Manager::restore(kind(), settings, state, None, now).0;
+        self.manager = manager(state, now);
         self.is_known = false;
         self.seen = None;
     }
