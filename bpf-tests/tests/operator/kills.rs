@@ -146,7 +146,7 @@ fn begin_release(bed: &Bed, agent: &mut Agent, number: usize) -> Result<()> {
             check(count == wanted, || format!("{count} of {wanted} claims"))
         };
         let written = eventually(SOON, "claims are written", claim);
-        written.with_context(|| bed.logs())?;
+        written.with_context(|| story(bed, number))?;
     }
     let calls = || {
         let is_release = |action: &str| action == "UnassignPrivateIpAddresses";
@@ -154,8 +154,20 @@ fn begin_release(bed: &Bed, agent: &mut Agent, number: usize) -> Result<()> {
             .peek(|cloud| cloud.log().filter(|it| is_release(it.action)).count())
     };
     let before = calls();
-    let begun = || check(calls() > before, || bed.logs());
+    let begun = || check(calls() > before, || story(bed, number));
     eventually(SOON, "addresses go back", begun).map(drop)
+}
+
+/// A node's object, the last calls of EC2, and the operator's log.
+fn story(bed: &Bed, number: usize) -> String {
+    let calls = bed.cloud.peek(|cloud| {
+        let log: Vec<_> = cloud.log().collect();
+        let calls = log.iter().rev().take(60);
+        let calls = calls.map(|it| format!("{} {} {:?}", it.at, it.action, it.error));
+        calls.collect::<Vec<_>>().join("\n")
+    });
+    let node = bed.node(number).unwrap_or_default();
+    format!("{node:#}\nlast calls first:\n{calls}\n{}", bed.logs())
 }
 
 /// Makes the cloud lose the answer to one of the next calls of an action.
