@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use kubernetes::lease::Lease;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -77,17 +77,18 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate, and its standing. The identity is one of [`identity`].
+    /// A candidate for the Lease of that name among the Leases of a namespace, and its standing. The
+    /// identity is one of [`identity`].
     #[must_use]
     pub fn new(
-        client: &Client,
-        (namespace, name): (&str, &str),
+        leases: Api<DynamicObject>,
+        name: &str,
         identity: String,
         timing: Timing,
     ) -> (Self, watch::Receiver<Standing>) {
         let (standing, seen) = watch::channel(Standing::default());
         let candidate = Self {
-            api: objects::leases(client, namespace),
+            api: leases,
             name: name.to_owned(),
             timing,
             election: Election::new(identity, timing),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, Response};
+use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -112,9 +113,9 @@ struct Running {
 
 impl Running {
     fn start(server: &Server, identity: &str) -> Self {
-        let place = ("kube-system", "towpath-operator");
+        let leases = objects::leases(&server.client(), "kube-system");
         let (candidate, standing) =
-            Candidate::new(&server.client(), place, identity.to_owned(), TIMING);
+            Candidate::new(leases, "towpath-operator", identity.to_owned(), TIMING);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(candidate.run(async move {
             stopped.await.ok();

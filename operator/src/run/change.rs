@@ -7,7 +7,7 @@ use fleet::Input;
 use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::DynamicObject;
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Event;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -22,19 +22,19 @@ pub(super) enum Change {
     Gone(Value),
 }
 
-/// Watches all objects of a resource until `tell` returns false. Failures are logged and retried
-/// forever.
+/// Watches all objects of a resource until `tell` returns false. Failures are logged with the name
+/// of the resource, and retried forever.
 pub(super) async fn follow<F>(
     connection: &Connection,
-    (api, config): (Api<DynamicObject>, Config),
-    what: &'static str,
+    api: Api<DynamicObject>,
+    resource: &'static str,
     mut tell: impl FnMut(Change) -> F,
 ) where
     F: Future<Output = bool>,
 {
     let mut retry = Retry::default();
     loop {
-        let events = connection.lists.follow(api.clone(), config.clone());
+        let events = connection.lists.follow(api.clone(), connection.watching());
         let mut events = std::pin::pin!(events);
         let mut listed = None;
         let error = loop {
@@ -53,7 +53,7 @@ pub(super) async fn follow<F>(
         };
         let wait = retry.failed(&error);
         let cause = connection.lists.describe(&error);
-        tracing::warn!("follow {what}: {cause}; next try in {wait:?}");
+        tracing::warn!("follow {resource}: {cause}; next try in {wait:?}");
         sleep(wait).await;
     }
 }

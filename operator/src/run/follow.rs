@@ -21,44 +21,56 @@ use crate::config::Config;
 /// Changes of Nodes that wait for the task that taints them.
 const QUEUE: usize = 1024;
 
-/// Follows all that the operator works by.
-pub(super) fn all(
-    config: &Config,
-    connection: &Connection,
-    (inbox, standing): (&Inbox, watch::Receiver<Standing>),
-    tasks: &mut JoinSet<Result<()>>,
-) {
-    let (to, all) = (inbox.clone(), connection.clone());
-    tasks.spawn(async move {
-        let resource = (objects::cilium_nodes(&all.client), all.watching());
-        let tell = |change| to.give(change::of_nodes(change));
-        change::follow(&all, resource, "CiliumNodes", tell).await;
-        Ok(())
-    });
-    tasks.spawn(pools::follow(connection.clone(), inbox.clone()));
-    tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
-    if config.pools.plain {
-        tasks.spawn(pools::follow_services(connection.clone(), inbox.clone()));
-    }
-    if !config.pools.create.is_empty() {
-        let pools = config.pools.create.clone();
-        tasks.spawn(pools::create(connection.clone(), pools, standing.clone()));
-    }
-    let taints = config.taint.enabled.then(|| {
-        let (sender, pods) = watch::channel(Vec::new());
-        let (changes, changed) = mpsc::channel(QUEUE);
-        let tainter = Tainter {
-            nodes: objects::kubernetes_nodes(&connection.client),
-            after: config.taint.after.get(),
-            pods,
+/// The follower of all that the operator works by.
+pub(super) struct Follower {
+    pub(super) connection: Connection,
+    pub(super) inbox: Inbox,
+    /// The operator's standing, by which pools are created and nodes are tainted.
+    pub(super) standing: watch::Receiver<Standing>,
+}
+
+impl Follower {
+    /// Starts the tasks that the configuration needs.
+    pub(super) fn start(self, config: &Config, tasks: &mut JoinSet<Result<()>>) {
+        let Self {
+            connection,
+            inbox,
             standing,
-            inbox: inbox.clone(),
-        };
-        tasks.spawn(taint::follow_agents(connection.clone(), sender));
-        tasks.spawn(tainter.run(changed));
-        changes
-    });
-    tasks.spawn(hosts(connection.clone(), inbox.clone(), taints));
+        } = self;
+        tasks.spawn(nodes(connection.clone(), inbox.clone()));
+        tasks.spawn(pools::follow(connection.clone(), inbox.clone()));
+        tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
+        if config.pools.plain {
+            tasks.spawn(pools::follow_services(connection.clone(), inbox.clone()));
+        }
+        if !config.pools.create.is_empty() {
+            let pools = config.pools.create.clone();
+            tasks.spawn(pools::create(connection.clone(), pools, standing.clone()));
+        }
+        let taints = config.taint.enabled.then(|| {
+            let (sender, pods) = watch::channel(Vec::new());
+            let (changes, changed) = mpsc::channel(QUEUE);
+            let tainter = Tainter {
+                nodes: objects::kubernetes_nodes(&connection.client),
+                after: config.taint.after.get(),
+                pods,
+                standing,
+                inbox: inbox.clone(),
+            };
+            tasks.spawn(taint::follow_agents(connection.clone(), sender));
+            tasks.spawn(tainter.run(changed));
+            changes
+        });
+        tasks.spawn(hosts(connection, inbox, taints));
+    }
+}
+
+/// Follows `CiliumNode` objects.
+async fn nodes(connection: Connection, inbox: Inbox) -> Result<()> {
+    let api = objects::cilium_nodes(&connection.client);
+    let tell = |change| inbox.give(change::of_nodes(change));
+    change::follow(&connection, api, "CiliumNodes", tell).await;
+    Ok(())
 }
 
 /// Follows Nodes, for the fleet and for the task that taints them.
@@ -67,10 +79,7 @@ async fn hosts(
     inbox: Inbox,
     taints: Option<mpsc::Sender<Change>>,
 ) -> Result<()> {
-    let resource = (
-        objects::kubernetes_nodes(&connection.client),
-        connection.watching(),
-    );
+    let api = objects::kubernetes_nodes(&connection.client);
     let (inbox, taints) = (&inbox, &taints);
     let tell = |change: Change| async move {
         let is_taken = inbox.give(change::of_hosts(&change)).await
@@ -80,7 +89,7 @@ async fn hosts(
         }
         is_taken
     };
-    change::follow(&connection, resource, "Nodes", tell).await;
+    change::follow(&connection, api, "Nodes", tell).await;
     Ok(())
 }
 

@@ -31,8 +31,9 @@ use self::actor::Actor;
 pub(crate) use self::actor::Inbox;
 use self::carry::Carrier;
 use self::clock::moment;
+use self::follow::Follower;
 pub(crate) use self::health::Health;
-use crate::config::{Config, OtherOperator};
+use crate::config::Config;
 use crate::{holder, http};
 
 /// The time limit of a write to the API server.
@@ -64,9 +65,20 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
     let candidacy = (!config.dry_run).then(|| Candidacy::begin(&config, &connection));
     let (kept, nobody) = watch::channel(lease::Standing::default());
     let lease = candidacy.as_ref().map_or(nobody, |it| it.standing.clone());
-    let shared = (inbox.clone(), standing);
-    stand(&config, &connection, lease, shared, &mut tasks);
-    follow::all(&config, &connection, (&inbox, is_standing), &mut tasks);
+    let decider = standing::Task {
+        mode: standing::Mode::of(&config),
+        lease,
+        other: holder::follow(connection.client.clone()),
+        inbox: inbox.clone(),
+        shared: standing,
+    };
+    tasks.spawn(decider.run());
+    let follower = Follower {
+        connection: connection.clone(),
+        inbox,
+        standing: is_standing,
+    };
+    follower.start(&config, &mut tasks);
     let reporter = Reporter {
         component: "towpath-operator",
         instance: name(),
@@ -116,10 +128,10 @@ struct Candidacy {
 impl Candidacy {
     fn begin(config: &Config, connection: &Connection) -> Self {
         let section = &config.kubernetes.lease;
-        let place = (section.namespace.as_str(), section.name.as_str());
+        let leases = objects::leases(&connection.client, &section.namespace);
         let identity = lease::identity(&name());
         let (candidate, standing) =
-            Candidate::new(&connection.client, place, identity, Timing::default());
+            Candidate::new(leases, &section.name, identity, Timing::default());
         let (release, released) = oneshot::channel::<()>();
         let task = tokio::spawn(candidate.run(async {
             let _dropped = released.await;
@@ -137,25 +149,6 @@ impl Candidacy {
         let ended = self.task.await.context("release the Lease")?;
         ended.context("read the clock CLOCK_BOOTTIME")
     }
-}
-
-/// Follows what decides on the operator's standing.
-fn stand(
-    config: &Config,
-    connection: &Connection,
-    lease: watch::Receiver<lease::Standing>,
-    (inbox, shared): (Inbox, watch::Sender<Standing>),
-    tasks: &mut JoinSet<Result<()>>,
-) {
-    let mode = standing::Mode {
-        is_dry: config.dry_run,
-        yields: config.other_operator == OtherOperator::Refuse,
-    };
-    let other = holder::follow(connection.client.clone());
-    tasks.spawn(async move {
-        standing::follow(mode, lease, other, (inbox, shared)).await;
-        Ok(())
-    });
 }
 
 async fn connect(config: &Config) -> Result<Connection> {

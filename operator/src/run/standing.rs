@@ -1,11 +1,13 @@
 //! The operator's standing: leader, follower, or observer beside another operator.
 
+use anyhow::Result;
 use apiserver::lease;
 use fleet::{Input, Standing};
 use ipam::Time;
 use tokio::sync::watch;
 
 use super::actor::Inbox;
+use crate::config::{Config, OtherOperator};
 use crate::holder::Verdict;
 
 /// The settings that decide.
@@ -17,48 +19,72 @@ pub(super) struct Mode {
     pub(super) yields: bool,
 }
 
-/// Hands the fleet its standing whenever the lease or another operator changes it.
-pub(super) async fn follow(
-    mode: Mode,
-    mut lease: watch::Receiver<lease::Standing>,
-    mut other: watch::Receiver<Verdict>,
-    (inbox, shared): (Inbox, watch::Sender<Standing>),
-) {
-    let mut known = Verdict::Unknown;
-    let mut since = None;
-    loop {
-        let verdict = other.borrow_and_update().clone();
-        if verdict != known {
-            log(&verdict);
-            // While the cluster cannot be read, the last verdict holds.
-            if !matches!(verdict, Verdict::Unreadable(_)) {
-                known = verdict;
+impl Mode {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            is_dry: config.dry_run,
+            yields: config.other_operator == OtherOperator::Refuse,
+        }
+    }
+}
+
+/// The task that decides on the standing.
+pub(super) struct Task {
+    pub(super) mode: Mode,
+    pub(super) lease: watch::Receiver<lease::Standing>,
+    pub(super) other: watch::Receiver<Verdict>,
+    /// The inbox of the fleet.
+    pub(super) inbox: Inbox,
+    /// The standing for the other tasks.
+    pub(super) shared: watch::Sender<Standing>,
+}
+
+impl Task {
+    /// Hands the fleet its standing whenever the lease or another operator changes it.
+    pub(super) async fn run(self) -> Result<()> {
+        let Self {
+            mode,
+            mut lease,
+            mut other,
+            inbox,
+            shared,
+        } = self;
+        let mut known = Verdict::Unknown;
+        let mut since = None;
+        loop {
+            let verdict = other.borrow_and_update().clone();
+            if verdict != known {
+                log(&verdict);
+                // While the cluster cannot be read, the last verdict holds.
+                if !matches!(verdict, Verdict::Unreadable(_)) {
+                    known = verdict;
+                }
             }
-        }
-        let (standing, term) = {
-            let lease = lease.borrow_and_update();
-            (
-                decide(mode, &lease, &known),
-                lease.term.map(|term| term.since),
-            )
-        };
-        // There was another leader between two terms, even if it was not observed.
-        let is_new = term != std::mem::replace(&mut since, term);
-        if is_new && !inbox.give(Input::Standing(Standing::Following)).await {
-            return;
-        }
-        if shared.send_replace(standing) != standing || is_new {
-            tracing::debug!("standing: {standing:?}");
-            if !inbox.give(Input::Standing(standing)).await {
-                return;
+            let (standing, term) = {
+                let lease = lease.borrow_and_update();
+                (
+                    decide(mode, &lease, &known),
+                    lease.term.map(|term| term.since),
+                )
+            };
+            // There was another leader between two terms, even if it was not observed.
+            let is_new = term != std::mem::replace(&mut since, term);
+            if is_new && !inbox.give(Input::Standing(Standing::Following)).await {
+                return Ok(());
             }
-        }
-        let changed = tokio::select! {
-            changed = lease.changed() => changed,
-            changed = other.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
+            if shared.send_replace(standing) != standing || is_new {
+                tracing::debug!("standing: {standing:?}");
+                if !inbox.give(Input::Standing(standing)).await {
+                    return Ok(());
+                }
+            }
+            let changed = tokio::select! {
+                changed = lease.changed() => changed,
+                changed = other.changed() => changed,
+            };
+            if changed.is_err() {
+                return Ok(());
+            }
         }
     }
 }
