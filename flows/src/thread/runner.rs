@@ -11,12 +11,9 @@ use ipam::Family;
 use super::handle::{CompatLookups, Handle, Request};
 use super::pace::{POLL, Watch};
 use crate::census::Used;
-use crate::lifetimes::Lifetimes;
 use crate::room::pressed::Pressed;
-use crate::room::quota::Limits;
 use crate::sweep::Sweeper;
 use crate::tables::{NatCounters, Tables};
-use crate::tracker::Tracker;
 use crate::view::{list, stats};
 
 /// A sweeper that runs. Dropping it ends it, after the sweep that it is at.
@@ -36,19 +33,13 @@ impl Drop for Running {
     }
 }
 
-/// Starts a sweeper of these maps.
+/// Starts the thread of a sweeper.
 ///
 /// # Errors
 /// When there can be no thread.
-pub fn start<T: Tables + 'static>(
-    tables: T,
-    lifetimes: Lifetimes,
-    limits: Limits,
-    tracker: Box<dyn Tracker>,
-    handle: Handle,
-) -> Result<Running> {
+pub fn start<T: Tables + 'static>(sweeper: Sweeper<T>, handle: Handle) -> Result<Running> {
     let mut runner = Runner {
-        sweeper: Sweeper::new(tables, lifetimes, limits, tracker),
+        sweeper,
         handle: handle.clone(),
         last: None,
         failed: None,

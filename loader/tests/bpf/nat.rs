@@ -176,15 +176,8 @@ fn a_sweep_of_full_maps_is_quick() {
         }
         let start = Instant::now();
         let handle = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
-        let (sweeper, lifetimes) = (sweeper.tables, Lifetimes::default());
-        let running = nat::start(
-            sweeper,
-            lifetimes,
-            Limits::from(&DatapathSettings::default()),
-            Box::new(KernelTracker::default()),
-            handle.clone(),
-        )
-        .unwrap();
+        let fresh = self::sweeper(sweeper.tables);
+        let running = nat::start(fresh, handle.clone()).unwrap();
         let (sender, receiver) = mpsc::channel();
         handle.list(
             FlowFilter::default(),
@@ -325,15 +318,7 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
 
         let handle = nat::Handle::new(Arc::new(switch)).unwrap();
         assert!(looks_up());
-        let lifetimes = Lifetimes::default();
-        let running = nat::start(
-            tables,
-            lifetimes,
-            Limits::from(&DatapathSettings::default()),
-            Box::new(KernelTracker::default()),
-            handle.clone(),
-        )
-        .unwrap();
+        let running = nat::start(sweeper(tables), handle.clone()).unwrap();
         let until = |what: &str, is: &dyn Fn() -> bool| {
             let deadline = Instant::now() + Duration::from_secs(10);
             while !is() {

@@ -91,7 +91,8 @@ fn sweep(
     let lifetimes = config.nat.lifetimes.lifetimes();
     let limits = nat::Limits::from(datapath_settings);
     let tracker = Box::new(KernelTracker::default());
-    nat::start(tables, lifetimes, limits, tracker, handle)
+    let sweeper = nat::Sweeper::new(tables, lifetimes, limits, tracker);
+    nat::start(sweeper, handle)
 }
 
 /// Takes over the flows of earlier programs.

@@ -10,7 +10,9 @@ use datapath_common::abi::{Addr, FlowKey, FlowQuotas};
 use datapath_common::headers::protocol;
 
 use super::*;
+use crate::lifetimes::Lifetimes;
 use crate::model::Model;
+use crate::room::quota::Limits;
 use crate::thread::handle::{CompatLookups, LookupControl};
 use crate::thread::pace::LONGEST;
 
@@ -53,13 +55,8 @@ impl Bench {
             quotas: FlowQuotas::DEFAULT,
         };
         let tracker = self.model.tracker();
-        let running = start(
-            self.model.clone(),
-            lifetimes,
-            limits,
-            tracker,
-            self.handle.clone(),
-        );
+        let sweeper = Sweeper::new(self.model.clone(), lifetimes, limits, tracker);
+        let running = start(sweeper, self.handle.clone());
         self.running = Some(running.unwrap());
     }
 
