@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipam::Family;
 
 use crate::intent::Intent;
-use crate::kernel::{Action, Object, Observed, Rule, Scope, Selector, Sysctl, SysctlScope};
+use crate::kernel::{Object, Observed, Scope, Sysctl, SysctlScope};
 
 /// Collects the objects that should be. What is put first keeps its scope.
 pub(super) struct Builder<'a> {
@@ -35,11 +35,7 @@ impl<'a> Builder<'a> {
     /// True if a device takes part in a family. Hardened hosts turn IPv6 off by sysctl, and then
     /// every IPv6 route to the device is refused.
     pub(super) fn is_on(&self, family: Family, ifindex: u32) -> bool {
-        let disabled = Sysctl {
-            family: Family::V6,
-            scope: SysctlScope::Device(ifindex),
-            name: "disable_ipv6",
-        };
+        let disabled = Sysctl::of_device(Family::V6, ifindex, "disable_ipv6");
         match family {
             Family::V4 => true,
             Family::V6 => self
@@ -55,19 +51,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A sysctl; a kernel that does not have it needs none.
-    pub(super) fn sysctl(
-        &mut self,
-        scope: Scope,
-        family: Family,
-        of: SysctlScope,
-        name: &'static str,
-        value: &'static str,
-    ) {
-        let sysctl = Sysctl {
-            family,
-            scope: of,
-            name,
-        };
+    pub(super) fn sysctl(&mut self, scope: Scope, sysctl: Sysctl, value: &'static str) {
         if self.observed.sysctls.contains_key(&sysctl) {
             self.put(scope, Object::Sysctl(sysctl, value));
         }
@@ -91,41 +75,19 @@ impl<'a> Builder<'a> {
             .get(&whole)
             .is_some_and(|value| value == "1")
         {
-            let of = SysctlScope::Device(ifindex);
-            self.sysctl(scope, Family::V4, of, "forwarding", "1");
+            let of_device = Sysctl::of_device(Family::V4, ifindex, "forwarding");
+            self.sysctl(scope, of_device, "1");
         }
     }
 
     /// Makes the kernel check the sources of packets that a device receives: where it checks none,
     /// it notes the neighbours of any ARP packet. A stricter check is another's to choose.
     pub(super) fn checks_sources(&mut self, scope: Scope, ifindex: u32) {
-        let sysctl = Sysctl {
-            family: Family::V4,
-            scope: SysctlScope::Device(ifindex),
-            name: "rp_filter",
-        };
+        let sysctl = Sysctl::of_device(Family::V4, ifindex, "rp_filter");
         let is = self.observed.sysctls.get(&sysctl);
         if is.is_some_and(|value| value == "0") {
             self.put(scope, Object::Sysctl(sysctl, "2"));
         }
-    }
-
-    pub(super) fn rule(
-        &mut self,
-        scope: Scope,
-        family: Family,
-        priority: u32,
-        selector: Selector,
-        action: Action,
-    ) {
-        let rule = Rule {
-            family,
-            priority,
-            selector,
-            action,
-            protocol: self.intent.settings.protocol,
-        };
-        self.put(scope, Object::Rule(rule));
     }
 
     /// Every object put so far.

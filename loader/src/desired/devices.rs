@@ -17,15 +17,18 @@ pub(super) struct ResolvedEni<'a> {
     pub(super) state: EniState<'a>,
 }
 
+/// The device of an ENI.
+#[derive(Clone, Copy)]
+pub(super) struct EniDevice<'a> {
+    pub(super) link: &'a Link,
+    /// The MTU that the device is to have, in bytes.
+    pub(super) mtu: u32,
+}
+
 /// The use that an ENI is of.
 pub(super) enum EniState<'a> {
     /// It has a device.
-    Usable {
-        /// The device.
-        device: &'a Link,
-        /// The MTU that the device is to have, in bytes.
-        mtu: u32,
-    },
+    Usable(EniDevice<'a>),
     /// It has none, for this reason: packets marked for it must go nowhere else.
     Fenced(String),
     /// It is not for pods.
@@ -40,7 +43,7 @@ pub(super) enum EniState<'a> {
 impl ResolvedEni<'_> {
     pub(super) fn view(&self) -> EniView {
         let (device, readiness) = match &self.state {
-            EniState::Usable { device, .. } => (Some(*device), Readiness::Ready),
+            EniState::Usable(device) => (Some(device.link), Readiness::Ready),
             EniState::Fenced(reason) => (None, Readiness::not_ready(reason)),
             EniState::Excluded { reason, device } => (
                 *device,
@@ -139,18 +142,18 @@ fn state<'a>(eni: &Eni, observed: &'a Observed, primary: Option<&'a Link>) -> En
         Some(primary) if secondary && primary.ifindex == device.ifindex => {
             EniState::Fenced(format!("its device {} is the primary ENI's", device.name))
         }
-        Some(primary) if secondary => EniState::Usable {
-            device,
+        Some(primary) if secondary => EniState::Usable(EniDevice {
+            link: device,
             mtu: primary.mtu.clamp(constants::MTU_MIN, constants::MTU_MAX),
-        },
+        }),
         // Setting the primary up is the host's to do.
         Some(_) | None if !secondary && !device.up => {
             EniState::Fenced(format!("its device {} is down", device.name))
         }
-        Some(_) | None => EniState::Usable {
-            device,
+        Some(_) | None => EniState::Usable(EniDevice {
+            link: device,
             mtu: device.mtu,
-        },
+        }),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::constants;
 use crate::constants::highest_number;
 use crate::intent::{Endpoint, Intent};
 use crate::kernel::{
-    Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Route, Scope, SysctlScope,
+    Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Route, Scope, Sysctl,
 };
 use crate::observation::ownership::{default_metric, endpoint_device, finished_device};
 use crate::observation::view::EndpointView;
@@ -196,13 +196,13 @@ impl OneEndpoint<'_> {
         self.put(builder, Object::Mtu { ifindex, mtu });
         self.put(builder, Object::Up(ifindex));
         let scope = Scope::Endpoint(self.id);
-        let of = SysctlScope::Device(ifindex);
-        builder.sysctl(scope, Family::V4, of, "send_redirects", "0");
+        let sysctl = |family, name| Sysctl::of_device(family, ifindex, name);
+        builder.sysctl(scope, sysctl(Family::V4, "send_redirects"), "0");
         builder.checks_sources(scope, ifindex);
         builder.forwards(scope, ifindex);
-        builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+        builder.sysctl(scope, sysctl(Family::V6, "accept_ra"), "0");
         if self.endpoint.addresses.iter().any(IpAddr::is_ipv6) {
-            builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
+            builder.sysctl(scope, sysctl(Family::V6, "disable_ipv6"), "0");
         }
         let notes = builder.intent.settings.service_nat;
         let programs = [Program::FromEndpoint]
@@ -285,7 +285,7 @@ impl OneEndpoint<'_> {
         };
         let number = resolved.eni.number;
         match &resolved.state {
-            EniState::Usable { device, .. } => Some((number, device.ifindex)),
+            EniState::Usable(device) => Some((number, device.link.ifindex)),
             EniState::Fenced(_) => Some((number, 0)),
             EniState::Excluded { .. } => None,
         }

@@ -7,13 +7,13 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use super::builder::Builder;
-use super::devices::{EniState, ResolvedEni};
+use super::devices::{EniDevice, EniState, ResolvedEni};
 use super::host_networks::HostNetworks;
 use super::translation::Exits;
 use crate::constants;
 use crate::intent::Eni;
 use crate::kernel::{
-    Action, Address, Hook, Link, MapEntry, NextHop, Object, Route, Scope, Selector, SysctlScope,
+    Action, Address, Hook, Link, MapEntry, NextHop, Object, Route, Rule, Scope, Selector, Sysctl,
 };
 use crate::observation::ownership::default_metric;
 
@@ -26,13 +26,13 @@ pub(super) fn add(
 ) {
     let eni = resolved.eni;
     match &resolved.state {
-        EniState::Usable { device, mtu } => {
+        EniState::Usable(device) => {
             add_fence(builder, eni.number);
-            add_routes(builder, eni, device);
+            add_routes(builder, eni, device.link);
             add_networks(builder, eni, networks);
-            add_datapath(builder, eni, device, *mtu, exits);
+            add_datapath(builder, eni, *device, exits);
             if !eni.number.is_primary() {
-                add_secondary(builder, eni, device, *mtu, exits);
+                add_secondary(builder, eni, *device, exits);
             }
         }
         EniState::Fenced(_) => add_fence(builder, eni.number),
@@ -63,13 +63,14 @@ pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
                 protocol: builder.intent.settings.protocol,
             }),
         );
-        builder.rule(
-            scope,
+        let rule = Rule {
             family,
-            constants::RULE_ENI,
-            Selector::Mark { value, mask },
-            Action::Table(table),
-        );
+            priority: constants::RULE_ENI,
+            selector: Selector::Mark { value, mask },
+            action: Action::Table(table),
+            protocol: builder.intent.settings.protocol,
+        };
+        builder.put(scope, Object::Rule(rule));
     }
 }
 
@@ -121,12 +122,12 @@ fn add_networks(builder: &mut Builder<'_>, eni: &Eni, networks: &HostNetworks) {
     }
 }
 
-fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, exits: &Exits) {
+fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: EniDevice<'_>, exits: &Exits) {
     let [v4, v6] = exits.addresses(eni.number);
-    let entry = EniEntry::new(device.ifindex, mtu, v4, v6);
+    let entry = EniEntry::new(device.link.ifindex, device.mtu, v4, v6);
     let scope = Scope::Eni(eni.number);
     builder.put(scope, Object::MapEntry(MapEntry::Eni(eni.number, entry)));
-    add_programs(builder, scope, device);
+    add_programs(builder, scope, device.link);
 }
 
 fn has_blocks(eni: &Eni, family: Family) -> bool {
@@ -144,23 +145,23 @@ pub(super) fn add_programs(builder: &mut Builder<'_>, scope: Scope, device: &Lin
 }
 
 /// The device of a secondary ENI is ours to set up; the primary's belongs to the host.
-fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, exits: &Exits) {
+fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: EniDevice<'_>, exits: &Exits) {
     let scope = Scope::Eni(eni.number);
-    let ifindex = device.ifindex;
+    let (ifindex, mtu) = (device.link.ifindex, device.mtu);
     builder.put(scope, Object::Mtu { ifindex, mtu });
     builder.put(scope, Object::Up(ifindex));
     builder.put(
         scope,
         Object::MapEntry(MapEntry::EniDevice(ifindex, eni.number)),
     );
-    add_sysctls(builder, scope, device);
-    let of = SysctlScope::Device(ifindex);
-    builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+    add_sysctls(builder, scope, device.link);
+    let sysctl = |name| Sysctl::of_device(Family::V6, ifindex, name);
+    builder.sysctl(scope, sysctl("accept_ra"), "0");
     if has_blocks(eni, Family::V6) {
-        builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
+        builder.sysctl(scope, sysctl("disable_ipv6"), "0");
         // Network managers turn link-local addresses off (1), and without one the kernel cannot ask
         // for the gateway.
-        builder.sysctl(scope, Family::V6, of, "addr_gen_mode", "0");
+        builder.sysctl(scope, sysctl("addr_gen_mode"), "0");
     }
     if let Some(own) = eni.own_address().filter(|_| !eni.use_primary_address) {
         let net = IpNet::from(own);
@@ -176,13 +177,14 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
 
 /// Packets from an address of a secondary ENI leave by that ENI.
 pub(super) fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) {
-    builder.rule(
-        Scope::Eni(eni.number),
-        Family::of(net.addr()),
-        constants::RULE_OWN_ADDRESS,
-        Selector::Source(net),
-        Action::Table(eni.table()),
-    );
+    let rule = Rule {
+        family: Family::of(net.addr()),
+        priority: constants::RULE_OWN_ADDRESS,
+        selector: Selector::Source(net),
+        action: Action::Table(eni.table()),
+        protocol: builder.intent.settings.protocol,
+    };
+    builder.put(Scope::Eni(eni.number), Object::Rule(rule));
 }
 
 /// The sysctls of every ENI's device, the primary's too.
@@ -190,14 +192,14 @@ pub(super) fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) 
 /// `rp_filter` is never 0, since the kernel takes the larger of this and `all`'s. ARP: an ENI
 /// answers for its own addresses only, and asks with one of them.
 pub(super) fn add_sysctls(builder: &mut Builder<'_>, scope: Scope, device: &Link) {
-    let of = SysctlScope::Device(device.ifindex);
     for (name, value) in [
         ("rp_filter", "2"),
         ("arp_ignore", "1"),
         ("arp_announce", "2"),
         ("send_redirects", "0"),
     ] {
-        builder.sysctl(scope, Family::V4, of, name, value);
+        let sysctl = Sysctl::of_device(Family::V4, device.ifindex, name);
+        builder.sysctl(scope, sysctl, value);
     }
     builder.forwards(scope, device.ifindex);
 }

@@ -35,7 +35,7 @@ pub(super) fn add(
             continue;
         };
         let resolved = enis.get(&owner.number);
-        if resolved.is_none_or(|eni| !matches!(eni.state, EniState::Usable { .. })) {
+        if resolved.is_none_or(|eni| !matches!(eni.state, EniState::Usable(_))) {
             continue;
         }
         owners.insert(*address, owner.number);

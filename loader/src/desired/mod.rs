@@ -54,7 +54,9 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
 
     let number_0_is_lost = number_0_is_lost(intent, observed, &lost);
     let device = primary.as_ref().ok().copied();
-    let exits = translation::exits(intent, observed, &enis, device, number_0_is_lost);
+    // Packets of a lost number 0 have to stay fenced.
+    let exit = device.filter(|_| !number_0_is_lost);
+    let exits = translation::exits(intent, observed, &enis, exit);
 
     let mut builder = Builder::new(intent, observed);
     node::add(&mut builder, device, &exits);

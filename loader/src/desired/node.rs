@@ -14,7 +14,7 @@ use super::translation::Exits;
 use crate::constants;
 use crate::intent::masquerade::{NO_SLICES, SharedPorts};
 use crate::kernel::{
-    Action, Link, MapEntry, NextHop, Object, Route, Scope, Selector, Sysctl, SysctlScope,
+    Action, Link, MapEntry, NextHop, Object, Route, Rule, Scope, Selector, Sysctl, SysctlScope,
 };
 use crate::observation::ownership::is_ingress;
 
@@ -48,20 +48,32 @@ pub(super) fn add(builder: &mut Builder<'_>, primary: Option<&Link>, exits: &Exi
             ),
             (constants::RULE_OWN_ADDRESS, Selector::All, Action::Nop),
         ] {
-            builder.rule(Scope::Node, family, priority, selector, action);
+            let rule = Rule {
+                family,
+                priority,
+                selector,
+                action,
+                protocol: builder.intent.settings.protocol,
+            };
+            builder.put(Scope::Node, Object::Rule(rule));
         }
     }
     add_blocks(builder);
 }
 
 fn add_sysctls(builder: &mut Builder<'_>) {
-    for (family, of, name, value) in [
+    for (family, scope, name, value) in [
         (Family::V4, SysctlScope::Family, "ip_forward", "1"),
         // The kernel sends redirects where either this or the device's own says so.
         (Family::V4, SysctlScope::All, "send_redirects", "0"),
         (Family::V6, SysctlScope::All, "forwarding", "1"),
     ] {
-        builder.sysctl(Scope::Node, family, of, name, value);
+        let sysctl = Sysctl {
+            family,
+            scope,
+            name,
+        };
+        builder.sysctl(Scope::Node, sysctl, value);
     }
 }
 
@@ -82,15 +94,10 @@ fn add_reserved_ports(builder: &mut Builder<'_>) {
 /// stay on.
 fn add_primary(builder: &mut Builder<'_>, device: &Link) {
     eni::add_sysctls(builder, Scope::Node, device);
-    let of = SysctlScope::Device(device.ifindex);
-    let accept_ra = Sysctl {
-        family: Family::V6,
-        scope: of,
-        name: "accept_ra",
-    };
+    let accept_ra = Sysctl::of_device(Family::V6, device.ifindex, "accept_ra");
     let on = |value: &String| value == "1" || value == "2";
     if builder.observed.sysctls.get(&accept_ra).is_some_and(on) {
-        builder.sysctl(Scope::Node, Family::V6, of, accept_ra.name, "2");
+        builder.sysctl(Scope::Node, accept_ra, "2");
     }
     eni::add_programs(builder, Scope::Node, device);
 }

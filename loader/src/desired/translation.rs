@@ -60,20 +60,19 @@ struct Candidate<'a> {
     is_extra: bool,
 }
 
-/// Finds the egress ENIs. `number_0_is_lost`: packets of number 0 have to stay fenced.
+/// Finds the egress ENIs. `primary` is the primary ENI's device, if packets may leave by it.
 pub(super) fn exits(
     intent: &Intent,
     observed: &Observed,
     enis: &Enis<'_>,
     primary: Option<&Link>,
-    number_0_is_lost: bool,
 ) -> Exits {
     let usable = enis.values().filter_map(|resolved| match &resolved.state {
-        EniState::Usable { device, mtu } => Some(Candidate {
+        EniState::Usable(device) => Some(Candidate {
             number: resolved.eni.number,
             eni: Some(resolved.eni),
-            device,
-            mtu: *mtu,
+            device: device.link,
+            mtu: device.mtu,
             is_extra: false,
         }),
         EniState::Fenced(_) | EniState::Excluded { .. } => None,
@@ -81,7 +80,7 @@ pub(super) fn exits(
     let listed = enis.get(&EniNumber::PRIMARY);
     let for_pods = listed.is_some_and(|resolved| resolved.eni.excluded.is_none());
     let extra = primary
-        .filter(|device| device.up && !for_pods && !number_0_is_lost)
+        .filter(|device| device.up && !for_pods)
         .map(|device| Candidate {
             number: EniNumber::PRIMARY,
             eni: listed.map(|resolved| resolved.eni),

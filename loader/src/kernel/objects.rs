@@ -204,6 +204,18 @@ pub struct Sysctl {
     pub name: &'static str,
 }
 
+impl Sysctl {
+    /// A sysctl of a device.
+    #[must_use]
+    pub const fn of_device(family: Family, ifindex: u32, name: &'static str) -> Self {
+        Self {
+            family,
+            scope: SysctlScope::Device(ifindex),
+            name,
+        }
+    }
+}
+
 /// One entry of a datapath map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MapEntry {

@@ -77,14 +77,14 @@ pub(super) async fn create(
     remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
     let device = device_name::claim(host, endpoint).await?;
     make_pair(host, endpoint, &netns, &device).await?;
-    let made = finish(
-        host,
-        &mut pod,
-        &netns,
+    let pod_end = PodEnd {
+        pod: &mut pod,
+        netns: &netns,
         endpoint,
-        (&device, routes, protocol),
-    )
-    .await;
+        routes,
+        protocol,
+    };
+    let made = finish(host, &device, pod_end).await;
     if made.is_err()
         && let Err(error) = remove_leftover(host, &device, id.host_mac()).await
     {
@@ -167,33 +167,39 @@ async fn make_pair(
     })
 }
 
+/// The pod's end of a pair, with all that its configuration needs.
+struct PodEnd<'a> {
+    pod: &'a mut Socket,
+    netns: &'a NetNs,
+    endpoint: &'a Endpoint,
+    routes: &'a PodRoutes,
+    protocol: u8,
+}
+
 /// Brings a new pair to where the host's end has only to be set up, and notes that it is.
-async fn finish(
-    host: &mut Socket,
-    pod: &mut Socket,
-    netns: &NetNs,
-    endpoint: &Endpoint,
-    (device, routes, protocol): (&str, &PodRoutes, u8),
-) -> anyhow::Result<()> {
+async fn finish(host: &mut Socket, device: &str, pod_end: PodEnd<'_>) -> anyhow::Result<()> {
+    let endpoint = pod_end.endpoint;
     let outside = ifindex(host, device).await?;
     let own = endpoint.id().device();
     if own != device {
         apply::links::add_name(host, outside, &own).await?;
     }
     apply::links::without_link_local(host, outside).await?;
-    inside(pod, netns, endpoint, (routes, protocol))
+    configure(pod_end)
         .await
         .with_context(|| format!("configure {} in the pod", endpoint.owner.interface))?;
     apply::links::set_group(host, outside, constants::DEVICE_GROUP).await
 }
 
 /// Configures the pod's end.
-async fn inside(
-    pod: &mut Socket,
-    netns: &NetNs,
-    endpoint: &Endpoint,
-    (routes, protocol): (&PodRoutes, u8),
-) -> anyhow::Result<()> {
+async fn configure(pod_end: PodEnd<'_>) -> anyhow::Result<()> {
+    let PodEnd {
+        pod,
+        netns,
+        endpoint,
+        routes,
+        protocol,
+    } = pod_end;
     let interface = &endpoint.owner.interface;
     let device = ifindex(pod, interface).await?;
     apply::links::set_up(pod, LOOPBACK).await?;

@@ -93,7 +93,7 @@ fn table(family: Family, name: &str, known: Option<Table>) -> anyhow::Result<Tab
     ask(&socket, family, GET_ENTRIES, &mut entries)?;
     let bytes = entries.get(HEAD..).unwrap_or_default();
     let (rules, policies) =
-        xtables::read((family, name), &info, bytes).context("its entries are none")?;
+        xtables::read(family, name, &info, bytes).context("its entries are none")?;
     Ok(Table {
         info,
         rules,

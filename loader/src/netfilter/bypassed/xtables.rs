@@ -77,7 +77,8 @@ fn layout(family: Family) -> Layout {
 /// The rules of a table that name something, and its policies of forwarded packets to drop; none where
 /// the bytes are no table.
 pub(super) fn read(
-    (family, table): (Family, &str),
+    family: Family,
+    table: &str,
     info: &Info,
     bytes: &[u8],
 ) -> Option<(Vec<Rule>, Vec<DropPolicy>)> {
@@ -273,7 +274,7 @@ mod tests {
         ) {
             let info = Info { hooks: 31, entries: offsets, policies: offsets, count: 1, size: 600 };
             let family = if is_v4 { Family::V4 } else { Family::V6 };
-            read((family, "filter"), &info, &bytes);
+            read(family, "filter", &info, &bytes);
         }
     }
 }

@@ -33,7 +33,7 @@ fn read(family: Family, table: &str, recorded: &str) -> Read {
         .collect();
     let (head, entries) = bytes.split_at(INFO);
     let info = info(head).unwrap();
-    let (rules, policies) = xtables::read((family, table), &info, entries).unwrap();
+    let (rules, policies) = xtables::read(family, table, &info, entries).unwrap();
     let rules = rules.into_iter().map(|rule| (rule.place, rule.names));
     let places = policies.into_iter().map(|policy| policy.place);
     (rules.collect(), places.collect())
@@ -78,6 +78,6 @@ fn a_table_that_is_cut_off_is_none() {
         .map(|at| u8::from_str_radix(&head[at * 2..at * 2 + 2], 16).unwrap())
         .collect();
     let info = info(&bytes).unwrap();
-    let cut = xtables::read((Family::V4, "filter"), &info, &bytes[INFO..]);
+    let cut = xtables::read(Family::V4, "filter", &info, &bytes[INFO..]);
     assert!(cut.is_none());
 }
