@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::test_fixture::{CLUSTER, attached, attachment, ours};
+use crate::AttachState;
+use crate::test_fixture::{CLUSTER, attached, attachment, epoch, ours};
 
 fn at(seconds: u64) -> Time {
     Time::from_millis(seconds * 1000)
@@ -273,4 +274,40 @@ fn an_eni_that_was_detached_goes_and_is_loose_once_a_read_shows_it() {
     assert!(!inventory.get(&id).unwrap().is_attached());
     inventory.merge(&read(41, Scope::All, &[&ours("eni-1", "i-1")]));
     assert!(inventory.get(&id).unwrap().is_loose());
+}
+
+#[test]
+fn what_others_do_with_their_enis_brings_no_reads() {
+    let mut moving = attached("eni-1", "i-1", 1);
+    if let Some(attachment) = &mut moving.attachment {
+        attachment.state = AttachState::Attaching;
+    }
+    let seen_once = Eni {
+        blocks: blocks(&["10.0.0.16/28"]),
+        ..attached("eni-2", "i-1", 2)
+    };
+    let inventory = inventory(&[&moving, &seen_once]);
+    let due = inventory.due(at(20), |_| true);
+    assert_eq!(due.ids, ["eni-1".into()].into());
+    assert_eq!(due.instances, ["i-1".into()].into());
+    assert_eq!(inventory.due(at(20), |_| false), Due::default());
+}
+
+#[test]
+fn enis_of_no_instance_and_no_cluster_are_of_no_concern_before_they_are_known() {
+    let of_another = Eni {
+        tags: tags::of_creation("another", &"i-9".into(), epoch(), &tags::Tags::new()),
+        ..ours("eni-3", "i-9")
+    };
+    let unreadable = Eni {
+        tags: [(tags::CLUSTER.to_owned(), CLUSTER.to_owned())].into(),
+        ..of_another.clone()
+    };
+    let mut inventory = inventory(&[]);
+    assert!(inventory.concerns(&attached("eni-1", "i-1", 1)));
+    assert!(inventory.concerns(&ours("eni-2", "i-1")));
+    assert!(inventory.concerns(&unreadable));
+    assert!(!inventory.concerns(&of_another));
+    inventory.merge(&by_id(1, "eni-3", &[&of_another]));
+    assert!(inventory.concerns(&of_another));
 }

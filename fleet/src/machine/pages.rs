@@ -152,20 +152,20 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use cloud::call::query::Query;
+    use cloud::{InterfaceKind, Tags};
     use jiff::Timestamp;
 
     use super::*;
     use crate::Settings;
 
-    #[test]
-    fn a_page_with_a_token_is_followed_by_the_next_one() {
+    /// A fleet without nodes, and a read of it.
+    fn fleet(what: What) -> (Fleet, Reading, Moment) {
         let at = Moment {
             now: Time::default(),
             date: Timestamp::UNIX_EPOCH,
         };
-        let mut fleet = Fleet::new(Settings::of("one"), at).unwrap();
         let query = Query {
-            what: What::Subnets,
+            what,
             vpcs: BTreeSet::new(),
             page: None,
         };
@@ -175,6 +175,50 @@ mod tests {
             begun: Some(at.now),
             repeats: 0,
         };
+        let fleet = Fleet::new(Settings::of("one"), at).unwrap();
+        (fleet, reading, at)
+    }
+
+    #[test]
+    fn a_listing_keeps_no_enis_of_others() {
+        for (scope, kept) in [
+            (Scope::All, 0),
+            (Scope::Loose, 0),
+            (Scope::Ids(["eni-1".into()].into()), 1),
+        ] {
+            let (mut fleet, reading, at) = fleet(What::Enis(scope.clone()));
+            let eni = Eni {
+                id: "eni-1".into(),
+                vpc: "vpc-1".into(),
+                subnet: "subnet-1".into(),
+                zone: "a".to_owned(),
+                mac: [2, 0, 0, 0, 0, 1],
+                kind: InterfaceKind::Standard,
+                description: String::new(),
+                own: None,
+                public: None,
+                blocks: BTreeSet::new(),
+                groups: BTreeSet::new(),
+                tags: Tags::new(),
+                is_pending: true,
+                attachment: None,
+            };
+            let page = Page {
+                items: Items::Enis(vec![eni]),
+                next: Some("2".to_owned()),
+            };
+            fleet.turn_page(reading, Ok(page), at);
+            let next = fleet.reads.waiting.pop_front().unwrap();
+            let Items::Enis(enis) = next.items else {
+                panic!("{:?}", next.items);
+            };
+            assert_eq!(enis.len(), kept, "{scope:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_with_a_token_is_followed_by_the_next_one() {
+        let (mut fleet, reading, at) = fleet(What::Subnets);
         let page = |next: Option<&str>| Page {
             items: Items::Subnets(Vec::new()),
             next: next.map(str::to_owned),

@@ -236,4 +236,30 @@ pub(super) const FAULTS: &[Fault] = &[
             },
         ],
     },
+    Fault {
+        number: 0,
+        symptom: "The ENIs of others in the VPC take memory and calls",
+        mutants: &[
+            Mutant {
+                guard: "a listing keeps none of them",
+                file: "fleet/src/machine/pages.rs",
+                code: "enis.retain(|eni| self.memory.inventory.concerns(eni));",
+                without: "",
+                test: beside(
+                    "towpath-fleet",
+                    "machine::pages::tests::a_listing_keeps_no_enis_of_others",
+                ),
+            },
+            Mutant {
+                guard: "those of other instances are not read for their state",
+                file: "cloud/src/inventory/read.rs",
+                code: "owner().is_some_and(|it| is_served(&it))",
+                without: "owner().is_some()",
+                test: beside(
+                    "towpath-cloud",
+                    "inventory::tests::what_others_do_with_their_enis_brings_no_reads",
+                ),
+            },
+        ],
+    },
 ];
