@@ -18,6 +18,7 @@ use api::{ApiError, ErrorCode};
 use ipam::Family;
 use tokio::sync::{mpsc, oneshot};
 
+use super::durations::Durations;
 use super::validate::{AddressRequest, EndpointRequest};
 use crate::server::MetricsSnapshot;
 
@@ -118,6 +119,7 @@ pub enum IngressCommand {
 pub struct Handle {
     commands: mpsc::Sender<Command>,
     patience: Duration,
+    durations: Durations,
 }
 
 impl Handle {
@@ -131,7 +133,17 @@ impl Handle {
     #[must_use]
     pub fn new(patience: Duration) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(Self::QUEUE);
-        (Self { commands, patience }, receiver)
+        let handle = Self {
+            commands,
+            patience,
+            durations: Durations::default(),
+        };
+        (handle, receiver)
+    }
+
+    /// Durations of requests, which all clones of the handle share.
+    pub(super) fn durations(&self) -> &Durations {
+        &self.durations
     }
 
     /// Sends a command that has no answer. An agent that is stopping needs none.

@@ -4,6 +4,7 @@
 mod addresses;
 mod body;
 pub(crate) mod connections;
+mod durations;
 pub(crate) mod exposition;
 mod handle;
 mod listener;

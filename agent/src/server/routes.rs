@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::body;
+use super::durations::Change;
 use super::handle::{Command, Handle, Reply};
 use super::refusal::Refusal;
 use super::validate::{EndpointRequest, check_collect, check_filter, check_flush, check_owner};
@@ -99,10 +100,9 @@ async fn add_endpoint(State(context): State<Context>, body: Body) -> Result<Resp
     if !context.sees_caller {
         check_is_no_process(&request.netns)?;
     }
-    let attachment = context
-        .handle
-        .ask(|reply| Command::AddEndpoint(request, reply))
-        .await?;
+    let handle = &context.handle;
+    let answer = handle.ask(|reply| Command::AddEndpoint(request, reply));
+    let attachment = handle.durations().time(Change::Add, answer).await?;
     Ok(body::answer(StatusCode::OK, &attachment))
 }
 
@@ -134,10 +134,9 @@ async fn delete_endpoint(
     owner: InPath,
 ) -> Result<Response, Refusal> {
     let owner = owner_in(owner)?;
-    context
-        .handle
-        .ask(|reply| Command::DeleteEndpoint(owner, reply))
-        .await?;
+    let handle = &context.handle;
+    let answer = handle.ask(|reply| Command::DeleteEndpoint(owner, reply));
+    handle.durations().time(Change::Delete, answer).await?;
     Ok(body::answer(StatusCode::OK, &json!({})))
 }
 

@@ -14,9 +14,10 @@ pub(crate) const ADDRESS: &str = "127.0.0.1:9971";
 /// Reads the text as Prometheus does: `[[name, labels, value], ...]`.
 const PARSER: &str = "
 import json, sys
-from prometheus_client.parser import text_string_to_metric_families as parse
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 families = list(parse(sys.stdin.read()))
-assert all(family.documentation and family.type in ('counter', 'gauge') for family in families)
+kinds = ('counter', 'gauge', 'histogram')
+assert all(family.documentation and family.type in kinds for family in families)
 print(json.dumps([[s.name, s.labels, int(s.value)] for family in families for s in family.samples]))
 ";
 
@@ -105,6 +106,9 @@ fn probes_and_prometheus_are_answered() {
     ] {
         assert_eq!(sum(&after, name, &labels), value, "{name}{labels}");
     }
+    let added = json!({"request": "add", "result": "ok"});
+    let count = "towpath_endpoint_request_duration_seconds_count";
+    assert_eq!(sum(&after, count, &added), 1);
     let pools = json!({"pool": "default", "family": "ipv4"});
     assert!(sum(&after, "towpath_pool_addresses", &pools) > 1);
     assert!(sum(&after, "towpath_flow_capacity_entries", &json!({})) > 1);

@@ -81,7 +81,7 @@ const REQUIREMENTS: &[Requirement] = &[
     ),
     tool(
         Need::Tests,
-        "/usr/lib/python3/dist-packages/prometheus_client/parser.py",
+        "/usr/lib/python3/dist-packages/prometheus_client/openmetrics/parser.py",
         "python3-prometheus-client",
     ),
     tool(Need::Tests, "setpriv", "util-linux"),

@@ -306,6 +306,7 @@ fn kind_name(kind: ObjectKind) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::DURATIONS;
     use super::*;
 
     const DOCUMENTED: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -323,6 +324,7 @@ mod tests {
             assert!(metric.help.ends_with('.'), "{name}");
             expected.push(format!("| `{name}` | {kind} |"));
         }
+        expected.push(format!("| `{DURATIONS}` | histogram |"));
         let rows = DOCUMENTED
             .lines()
             .filter(|line| line.starts_with("| `towpath_"));

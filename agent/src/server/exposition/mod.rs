@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use self::text::Exposed;
 use crate::server::connections;
 use crate::server::connections::{Connections, Times};
 use crate::server::{Command, Handle};
@@ -36,8 +37,8 @@ const TIMES: Times = Times {
 const PAUSE: Duration = Duration::from_millis(20);
 /// The time for any answer, after which the agent counts as stuck.
 const LIFE: Duration = Duration::from_secs(10);
-/// The content type of the text format of Prometheus.
-const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The content type of the text.
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The bound addresses, each with the paths that it serves.
 #[derive(Debug)]
@@ -155,7 +156,11 @@ async fn metrics(State(context): State<Context>) -> Response {
     let _turn = context.turn.lock().await;
     match context.agent.ask(Command::MetricsSnapshot).await {
         Ok(figures) => {
-            let text = text::text(&metrics::metrics(&figures));
+            let exposed = Exposed {
+                metrics: metrics::metrics(&figures),
+                durations: context.agent.durations().clone(),
+            };
+            let text = exposed.text();
             ([(CONTENT_TYPE, FORMAT)], text).into_response()
         }
         Err(error) => refusal(&error.message),
