@@ -107,8 +107,8 @@ fn probes_and_prometheus_are_answered() {
         assert_eq!(sum(&after, name, &labels), value, "{name}{labels}");
     }
     let added = json!({"request": "add", "result": "ok"});
-    let count = "towpath_endpoint_request_duration_seconds_count";
-    assert_eq!(sum(&after, count, &added), 1);
+    let requests = "towpath_endpoint_request_duration_seconds_count";
+    assert_eq!(sum(&after, requests, &added), 1);
     let pools = json!({"pool": "default", "family": "ipv4"});
     assert!(sum(&after, "towpath_pool_addresses", &pools) > 1);
     assert!(sum(&after, "towpath_flow_capacity_entries", &json!({})) > 1);
