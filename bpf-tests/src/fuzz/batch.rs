@@ -23,7 +23,7 @@ use crate::model::stack::StackCounts;
 use crate::model::state::State;
 use crate::model::wire::{fold, sum};
 use crate::model::world::World;
-use crate::model::{Packet, Way, parse, predict};
+use crate::model::{Packet, Way, parse};
 
 /// Number of times that each outcome occurred, by program.
 pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
@@ -308,7 +308,7 @@ impl<'a> Batch<'a> {
         number: usize,
     ) -> Result<Option<String>> {
         let world = &self.loaded.world;
-        let predicted = match predict(world, &mut self.state, program, packet, &made.frame) {
+        let predicted = match self.state.predict(world, program, packet, &made.frame) {
             Ok(predicted) => predicted,
             Err(what) => return Ok(Some(self.describe(program, packet, made, &what)?)),
         };

@@ -6,8 +6,8 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use super::parse::{self, FragmentKind, Ip};
 use super::policy::{Policy, Unknown, policy, unknown};
-use super::rewrite::{self, Side};
-use super::stack::{Sender, of_packet_by};
+use super::rewrite::{self, End, Side};
+use super::stack::{Passing, Sender, of_packet_by};
 use super::state::{Datagram, FragmentRecord, Inside, New, Outside, of_packet};
 use super::transport::{self, Part, Ports, Transport};
 use super::world::{Eni, Pod, Pool};
@@ -173,10 +173,14 @@ impl Passage<'_> {
             }
         };
         if self.is_carried(leaving.origin) {
-            let whose = (endpoint, Some(leaving.source.eni));
-            let packet = (inside, ports.flags);
-            self.state
-                .note_stack(self.world, packet, Sender::Pod, whose)?;
+            let passing = Passing {
+                inside,
+                sender: Sender::Pod,
+                flags: ports.flags,
+                endpoint,
+                eni: Some(leaving.source.eni),
+            };
+            self.state.note_stack(self.world, passing)?;
         }
         Ok(self.out(ip, leaving.owner, leaving.origin, verdict))
     }
@@ -219,9 +223,13 @@ impl Passage<'_> {
             if let Some(flow) = flow.filter(|_| leaving.looks_up) {
                 let address = self.translation(flow.eni, ip.source)?;
                 let exit = *self.eni(flow.eni)?;
-                let inner = (Side::Destination, address, flow.port);
-                let outer = Some((Side::Source, address));
-                rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
+                let end = End {
+                    side: Side::Destination,
+                    address,
+                    port: flow.port,
+                };
+                rewrite::translate_quoted(&mut self.frame, ip, &quote.ip, end);
+                rewrite::replace_address(&mut self.frame, ip, Side::Source, address);
                 return Ok(self.out(ip, &exit, origin, Verdict::Translated));
             }
             let of_stack = self.state.quoted_of_stack(endpoint, &inside);
@@ -250,7 +258,12 @@ impl Passage<'_> {
         }
         let address = self.translation(flow.eni, ip.source)?;
         let exit = *self.eni(flow.eni)?;
-        rewrite::translate(&mut self.frame, ip, Side::Source, address, flow.port);
+        let end = End {
+            side: Side::Source,
+            address,
+            port: flow.port,
+        };
+        rewrite::translate(&mut self.frame, ip, end);
         Ok(self.out(ip, &exit, origin, Verdict::Translated))
     }
 

@@ -101,54 +101,56 @@ struct Passage<'a> {
     seen: &'a [u8],
 }
 
-/// Predicts a program's result for a packet. `seen` is the frame as the program left it; only a
-/// chosen port is read from it.
-///
-/// # Errors
-/// When the program made a choice that is not allowed.
-pub fn predict(
-    world: &World,
-    state: &mut State,
-    program: Program,
-    packet: &Packet,
-    seen: &[u8],
-) -> Result<Answer, String> {
-    let mut passage = Passage {
-        world,
-        state,
-        packet,
-        frame: packet.frame.clone(),
-        mark: packet.mark,
-        seen,
-    };
-    if program == Program::ToNetwork && packet.mark & world.settings.marks.done != 0 {
-        return Ok(Answer {
-            outcome: None,
-            next: Way::Pass,
-            frame: passage.frame,
-            mark: passage.mark,
-        });
-    }
-    let decided = match program {
-        Program::FromEndpoint => passage.pod_sends(),
-        Program::FromNetwork => passage.eni_receives(),
-        Program::ToNetwork => passage.stack_sends(),
-        Program::ToEndpoint => passage.stack_delivers(),
-    };
-    match decided {
-        Ok((verdict, next)) => Ok(Answer {
-            outcome: Some(Outcome::Passed(verdict)),
-            next,
-            frame: passage.frame,
-            mark: passage.mark,
-        }),
-        Err(Stop::Drop(reason)) => Ok(Answer {
-            outcome: Some(Outcome::Dropped(reason)),
-            next: Way::Drop,
-            frame: passage.frame,
-            mark: passage.mark,
-        }),
-        Err(Stop::Illegal(what)) => Err(what),
+impl State {
+    /// Predicts a program's result for a packet. `seen` is the frame as the program left it; only a
+    /// chosen port is read from it.
+    ///
+    /// # Errors
+    /// When the program made a choice that is not allowed.
+    pub fn predict(
+        &mut self,
+        world: &World,
+        program: Program,
+        packet: &Packet,
+        seen: &[u8],
+    ) -> Result<Answer, String> {
+        let mut passage = Passage {
+            world,
+            state: self,
+            packet,
+            frame: packet.frame.clone(),
+            mark: packet.mark,
+            seen,
+        };
+        if program == Program::ToNetwork && packet.mark & world.settings.marks.done != 0 {
+            return Ok(Answer {
+                outcome: None,
+                next: Way::Pass,
+                frame: passage.frame,
+                mark: passage.mark,
+            });
+        }
+        let decided = match program {
+            Program::FromEndpoint => passage.pod_sends(),
+            Program::FromNetwork => passage.eni_receives(),
+            Program::ToNetwork => passage.stack_sends(),
+            Program::ToEndpoint => passage.stack_delivers(),
+        };
+        match decided {
+            Ok((verdict, next)) => Ok(Answer {
+                outcome: Some(Outcome::Passed(verdict)),
+                next,
+                frame: passage.frame,
+                mark: passage.mark,
+            }),
+            Err(Stop::Drop(reason)) => Ok(Answer {
+                outcome: Some(Outcome::Dropped(reason)),
+                next: Way::Drop,
+                frame: passage.frame,
+                mark: passage.mark,
+            }),
+            Err(Stop::Illegal(what)) => Err(what),
+        }
     }
 }
 

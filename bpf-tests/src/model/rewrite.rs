@@ -15,6 +15,17 @@ pub enum Side {
     Destination,
 }
 
+/// The new end of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Its side.
+    pub side: Side,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port, if the packet has ports.
+    pub port: u16,
+}
+
 /// Offset of the address of a side.
 fn address_at(ip: &Ip, side: Side) -> usize {
     match side {
@@ -60,17 +71,17 @@ fn covers_addresses(ip: &Ip) -> bool {
     !(ip.version == 4 && ip.protocol == ICMP)
 }
 
-/// Replaces the address of a side, and its port if `port` differs and the packet has it.
-pub fn translate(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr, port: u16) {
-    replace_address(frame, ip, side, address);
+/// Replaces the address of an end, and its port if that differs and the packet has it.
+pub fn translate(frame: &mut [u8], ip: &Ip, end: End) {
+    replace_address(frame, ip, end.side, end.address);
     if ip.piece == FragmentKind::Later {
         return;
     }
-    replace_port(frame, ip, side, port);
+    replace_port(frame, ip, end.side, end.port);
 }
 
 /// Replaces the address of a side, and updates its checksums.
-fn replace_address(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr) {
+pub fn replace_address(frame: &mut [u8], ip: &Ip, side: Side, address: IpAddr) {
     let at = address_at(ip, side);
     let new = octets(address);
     let old = frame[at..at + new.len()].to_vec();
@@ -101,23 +112,13 @@ fn replace_port(frame: &mut [u8], ip: &Ip, side: Side, port: u16) {
     put(frame, at, &new);
 }
 
-/// Rewrites an ICMP error: the quoted packet, and optionally one of its own addresses.
-pub fn translate_error(
-    frame: &mut [u8],
-    ip: &Ip,
-    inner: &Ip,
-    quoted: (Side, IpAddr, u16),
-    outer: Option<(Side, IpAddr)>,
-) {
+/// Rewrites the packet that an ICMP error quotes.
+pub fn translate_quoted(frame: &mut [u8], ip: &Ip, quoted: &Ip, end: End) {
     let before = frame[ip.transport..].to_vec();
-    let (side, address, port) = quoted;
-    translate(frame, inner, side, address, port);
+    translate(frame, quoted, end);
     let after = frame[ip.transport..].to_vec();
     // The checksum of the error covers all of the quote.
     carry(frame, ip, &before[4..], &after[4..]);
-    if let Some((side, address)) = outer {
-        replace_address(frame, ip, side, address);
-    }
 }
 
 #[cfg(test)]
@@ -141,7 +142,12 @@ mod tests {
         };
         let mut frame = built(1, 1000);
         let header = parse::ip(&frame, version, false).unwrap();
-        translate(&mut frame, &header, Side::Source, to, 50_000);
+        let end = End {
+            side: Side::Source,
+            address: to,
+            port: 50_000,
+        };
+        translate(&mut frame, &header, end);
         assert_eq!(frame, built(2, 50_000));
     }
 

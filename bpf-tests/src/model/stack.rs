@@ -42,6 +42,18 @@ pub(super) enum Sender {
     Remote,
 }
 
+/// A packet of a flow that the stack carries.
+#[derive(Clone, Copy)]
+pub(super) struct Passing {
+    pub(super) inside: Inside,
+    pub(super) sender: Sender,
+    /// TCP flags.
+    pub(super) flags: u8,
+    pub(super) endpoint: u32,
+    /// The ENI whose mark the pod's packets get; none for one that came by another device.
+    pub(super) eni: Option<u8>,
+}
+
 /// Path of a packet.
 pub(super) enum Path {
     /// Past the stack.
@@ -94,13 +106,14 @@ impl State {
     ///
     /// # Errors
     /// When there is no room.
-    pub(super) fn note_stack(
-        &mut self,
-        world: &World,
-        (inside, flags): (Inside, u8),
-        sender: Sender,
-        (endpoint, eni): (u32, Option<u8>),
-    ) -> Result<(), DropReason> {
+    pub(super) fn note_stack(&mut self, world: &World, passing: Passing) -> Result<(), DropReason> {
+        let Passing {
+            inside,
+            sender,
+            flags,
+            endpoint,
+            eni,
+        } = passing;
         let known = self.passes_stack(endpoint, inside, sender, flags);
         if known.is_some() {
             return Ok(());

@@ -4,7 +4,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::model::parse::{FragmentKind, Ip, TCP};
 use crate::model::policy::{PRIMARY, Policy, policy};
-use crate::model::rewrite::{self, Side};
+use crate::model::rewrite::{self, End, Side};
 use crate::model::stack::{Path, Sender, of_packet_by};
 use crate::model::state::{Flow, FragmentRecord, Outside, of_packet};
 use crate::model::transport::{self, FIN, Part, Ports, RST, SYN, Transport};
@@ -160,14 +160,22 @@ impl Passage<'_> {
         self.note(ip, protocol, ports);
         if flow.endpoint == 0 {
             if flow.pod_port != outside.port {
-                let (frame, address) = (&mut self.frame, ip.destination);
-                rewrite::translate(frame, ip, Side::Destination, address, flow.pod_port);
+                let end = End {
+                    side: Side::Destination,
+                    address: ip.destination,
+                    port: flow.pod_port,
+                };
+                rewrite::translate(&mut self.frame, ip, end);
             }
             return Ok(self.up(Verdict::HostReturned));
         }
         let pod = self.endpoint(&flow)?;
-        let (frame, port) = (&mut self.frame, flow.pod_port);
-        rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
+        let end = End {
+            side: Side::Destination,
+            address: flow.pod,
+            port: flow.pod_port,
+        };
+        rewrite::translate(&mut self.frame, ip, end);
         self.inward(ip, &pod, eni, self.returned(&flow))
     }
 
@@ -192,15 +200,23 @@ impl Passage<'_> {
         self.note_error(ip, outside);
         if flow.endpoint == 0 {
             if flow.pod_port != outside.port {
-                let inner = (Side::Source, ip.destination, flow.pod_port);
-                rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, None);
+                let end = End {
+                    side: Side::Source,
+                    address: ip.destination,
+                    port: flow.pod_port,
+                };
+                rewrite::translate_quoted(&mut self.frame, ip, &quote.ip, end);
             }
             return Ok(self.up(Verdict::HostReturned));
         }
         let pod = self.endpoint(&flow)?;
-        let inner = (Side::Source, flow.pod, flow.pod_port);
-        let outer = Some((Side::Destination, flow.pod));
-        rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
+        let end = End {
+            side: Side::Source,
+            address: flow.pod,
+            port: flow.pod_port,
+        };
+        rewrite::translate_quoted(&mut self.frame, ip, &quote.ip, end);
+        rewrite::replace_address(&mut self.frame, ip, Side::Destination, flow.pod);
         self.inward(ip, &pod, eni, self.returned(&flow))
     }
 
@@ -213,8 +229,12 @@ impl Passage<'_> {
             return Ok(self.up(Verdict::HostReturned));
         }
         let pod = self.endpoint(&flow)?;
-        let (frame, port) = (&mut self.frame, outside.port);
-        rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
+        let end = End {
+            side: Side::Destination,
+            address: flow.pod,
+            port: outside.port,
+        };
+        rewrite::translate(&mut self.frame, ip, end);
         self.inward(ip, &pod, outside.eni, self.returned(&flow))
     }
 

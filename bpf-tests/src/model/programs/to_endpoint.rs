@@ -3,7 +3,7 @@
 use datapath_common::outcome::Verdict;
 
 use crate::model::parse::FragmentKind;
-use crate::model::stack::{Sender, of_packet_by};
+use crate::model::stack::{Passing, Sender, of_packet_by};
 use crate::model::transport::{self, Transport};
 use crate::model::world::Address;
 use crate::model::{Decided, Passage, Way, is_link_local};
@@ -45,9 +45,14 @@ impl Passage<'_> {
         };
         let inside = of_packet_by(&ip, ip.protocol, ports, Sender::Remote);
         let device = self.packet.ingress_ifindex;
-        let whose = (pod.identity(), self.world.eni_of_device(device));
-        self.state
-            .note_stack(self.world, (inside, ports.flags), Sender::Remote, whose)?;
+        let passing = Passing {
+            inside,
+            sender: Sender::Remote,
+            flags: ports.flags,
+            endpoint: pod.identity(),
+            eni: self.world.eni_of_device(device),
+        };
+        self.state.note_stack(self.world, passing)?;
         Ok((Verdict::Noted, Way::Pass))
     }
 }

@@ -5,7 +5,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use crate::model::egress::{Origin, received};
 use crate::model::parse::{FragmentKind, Ip};
 use crate::model::policy::is_translated;
-use crate::model::rewrite::{self, Side};
+use crate::model::rewrite::{self, End, Side};
 use crate::model::stack::{Sender, of_packet_by};
 use crate::model::state::{New, Outside};
 use crate::model::transport::{self, Part, Ports, Transport};
@@ -113,7 +113,12 @@ impl Passage<'_> {
         if flow.port == ports.source {
             return Ok((Verdict::HostClaimed, Way::Pass));
         }
-        rewrite::translate(&mut self.frame, ip, Side::Source, ip.source, flow.port);
+        let end = End {
+            side: Side::Source,
+            address: ip.source,
+            port: flow.port,
+        };
+        rewrite::translate(&mut self.frame, ip, end);
         Ok((Verdict::HostTranslated, Way::Pass))
     }
 
@@ -132,8 +137,12 @@ impl Passage<'_> {
             return FROM_HOST;
         };
         let address = self.translation(flow.eni, ip.source).map_err(Stop::Drop)?;
-        let inner = (Side::Destination, address, flow.port);
-        rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, None);
+        let end = End {
+            side: Side::Destination,
+            address,
+            port: flow.port,
+        };
+        rewrite::translate_quoted(&mut self.frame, ip, &quote.ip, end);
         Ok((Verdict::HostTranslated, Way::Pass))
     }
 }
