@@ -45,22 +45,24 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    const fn new(
-        name: &'static str,
-        (from, to): (End, End),
-        eni: Option<u8>,
-        source: Source,
-        why: &'static str,
-    ) -> Self {
+    /// A flow within the node.
+    const fn new(name: &'static str, from: End, to: End, why: &'static str) -> Self {
         Self {
             name,
             from,
             to,
-            eni,
-            source,
+            eni: None,
+            source: Source::None,
             why,
             only: None,
         }
+    }
+
+    /// Expects the flow at an ENI, with this owner of the source address.
+    const fn by(mut self, eni: u8, source: Source) -> Self {
+        self.eni = Some(eni);
+        self.source = source;
+        self
     }
 
     /// Limits the flow to one family.
@@ -96,76 +98,23 @@ pub(crate) const FLOWS: [Plan; 15] = {
     use End::{Node, Peer, Peering, Pod};
     use Source::{Eni, Itself};
     [
-        Plan::new(
-            "pod-to-pod-same-eni",
-            (Pod(0), Pod(1)),
-            None,
-            Source::None,
-            "local",
-        ),
-        Plan::new(
-            "pod-to-pod-other-eni",
-            (Pod(0), Pod(2)),
-            None,
-            Source::None,
-            "local",
-        ),
-        Plan::new("pod-to-vpc", (Pod(0), Peer), Some(0), Itself, "exempt-vpc"),
-        Plan::new("pod-to-vpc", (Pod(2), Peer), Some(1), Itself, "exempt-vpc"),
-        Plan::new("pod-to-node", (Pod(2), Node), None, Source::None, "host"),
-        Plan::new("node-to-pod", (Node, Pod(2)), None, Source::None, "host"),
-        Plan::new("vpc-to-pod", (Peer, Pod(0)), Some(0), Itself, "inbound"),
-        Plan::new("vpc-to-pod", (Peer, Pod(2)), Some(1), Itself, "inbound"),
-        Plan::new(
-            "pod-to-internet",
-            (Pod(0), INTERNET),
-            Some(0),
-            Eni(0),
-            "translated",
-        ),
-        Plan::new(
-            "pod-to-internet",
-            (Pod(2), INTERNET),
-            Some(1),
-            Eni(1),
-            "translated",
-        ),
-        Plan::new(
-            "direct-to-internet",
-            (DIRECT, INTERNET),
-            Some(1),
-            Itself,
-            "skip-pool",
-        ),
-        Plan::new(
-            "pod-to-peering",
-            (Pod(0), Peering),
-            Some(0),
-            Itself,
-            "exempt-native",
-        ),
-        Plan::new(
-            "pod-to-listed",
-            (Pod(2), LISTED),
-            Some(1),
-            Itself,
-            "exempt-masq-agent",
-        ),
+        Plan::new("pod-to-pod-same-eni", Pod(0), Pod(1), "local"),
+        Plan::new("pod-to-pod-other-eni", Pod(0), Pod(2), "local"),
+        Plan::new("pod-to-vpc", Pod(0), Peer, "exempt-vpc").by(0, Itself),
+        Plan::new("pod-to-vpc", Pod(2), Peer, "exempt-vpc").by(1, Itself),
+        Plan::new("pod-to-node", Pod(2), Node, "host"),
+        Plan::new("node-to-pod", Node, Pod(2), "host"),
+        Plan::new("vpc-to-pod", Peer, Pod(0), "inbound").by(0, Itself),
+        Plan::new("vpc-to-pod", Peer, Pod(2), "inbound").by(1, Itself),
+        Plan::new("pod-to-internet", Pod(0), INTERNET, "translated").by(0, Eni(0)),
+        Plan::new("pod-to-internet", Pod(2), INTERNET, "translated").by(1, Eni(1)),
+        Plan::new("direct-to-internet", DIRECT, INTERNET, "skip-pool").by(1, Itself),
+        Plan::new("pod-to-peering", Pod(0), Peering, "exempt-native").by(0, Itself),
+        Plan::new("pod-to-listed", Pod(2), LISTED, "exempt-masq-agent").by(1, Itself),
         // IPv6 has no link-local services except those on the link itself.
-        Plan::new(
-            "pod-to-link-local",
-            (Pod(2), TIME),
-            Some(1),
-            Itself,
-            "exempt-link-local",
-        )
-        .only(Family::V4),
-        Plan::new(
-            "internet-to-pod",
-            (INTERNET, Pod(1)),
-            Some(0),
-            Itself,
-            "inbound",
-        ),
+        Plan::new("pod-to-link-local", Pod(2), TIME, "exempt-link-local")
+            .by(1, Itself)
+            .only(Family::V4),
+        Plan::new("internet-to-pod", INTERNET, Pod(1), "inbound").by(0, Itself),
     ]
 };
