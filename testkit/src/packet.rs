@@ -47,11 +47,37 @@ pub struct Piece {
     pub id: u16,
 }
 
+/// The MACs of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Macs {
+    /// The sender's.
+    pub source: [u8; 6],
+    /// The receiver's.
+    pub destination: [u8; 6],
+}
+
+impl Macs {
+    /// The MACs of a frame from a sender to a receiver.
+    #[must_use]
+    pub const fn new(source: [u8; 6], destination: [u8; 6]) -> Self {
+        Self {
+            source,
+            destination,
+        }
+    }
+
+    /// The beginning of an Ethernet header.
+    #[must_use]
+    pub fn bytes(self) -> Vec<u8> {
+        [self.destination, self.source].concat()
+    }
+}
+
 /// An IP packet in an Ethernet frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Source and destination MAC.
-    pub macs: ([u8; 6], [u8; 6]),
+    /// Its MACs.
+    pub macs: Macs,
     /// Source address; the family of the packet.
     pub source: IpAddr,
     /// Destination address, of the same family.
@@ -79,7 +105,7 @@ pub struct Frame {
 impl Frame {
     /// A frame with a hop limit of 64, from port 40000 to UDP's 53 or TCP's 80.
     #[must_use]
-    pub fn new(macs: ([u8; 6], [u8; 6]), source: IpAddr, destination: IpAddr, body: Body) -> Self {
+    pub fn new(macs: Macs, source: IpAddr, destination: IpAddr, body: Body) -> Self {
         let to = match body {
             Body::Udp(_) => 53,
             Body::Echo { .. } => 0,
@@ -111,7 +137,7 @@ impl Frame {
     /// With other MACs.
     #[must_use]
     pub fn macs(mut self, source: [u8; 6], destination: [u8; 6]) -> Self {
-        self.macs = (source, destination);
+        self.macs = Macs::new(source, destination);
         self
     }
 
@@ -211,8 +237,8 @@ impl Frame {
 
     /// The bytes of a packet, or of a part of its datagram.
     fn built(&self, piece: Option<Piece>, load: Option<(&[u8], IpNumber)>) -> Vec<u8> {
-        let (source, destination) = self.macs;
-        let builder = PacketBuilder::ethernet2(source, destination).ip(self.ip(piece));
+        let macs = self.macs;
+        let builder = PacketBuilder::ethernet2(macs.source, macs.destination).ip(self.ip(piece));
         let mut bytes = Vec::new();
         let is_v4 = self.source.is_ipv4();
         let (from, to) = self.ports;
@@ -332,8 +358,8 @@ impl Frame {
 
 /// A frame of another ether type: two MACs, the type, and 46 bytes.
 #[must_use]
-pub fn other(macs: ([u8; 6], [u8; 6]), ether_type: u16) -> Vec<u8> {
-    let mut bytes = [macs.1, macs.0].concat();
+pub fn other(macs: Macs, ether_type: u16) -> Vec<u8> {
+    let mut bytes = macs.bytes();
     bytes.extend(ether_type.to_be_bytes());
     bytes.extend(pattern(46));
     bytes
@@ -341,10 +367,10 @@ pub fn other(macs: ([u8; 6], [u8; 6]), ether_type: u16) -> Vec<u8> {
 
 /// An ARP request (RFC 826) between these MACs, from this sender for that target.
 #[must_use]
-pub fn arp_request(macs: ([u8; 6], [u8; 6]), sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    let mut bytes = [macs.1, macs.0].concat();
+pub fn arp_request(macs: Macs, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let mut bytes = macs.bytes();
     bytes.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]);
-    bytes.extend(macs.0);
+    bytes.extend(macs.source);
     bytes.extend(sender.octets());
     bytes.extend([0; 6]);
     bytes.extend(target.octets());

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use datapath_common::counter::Program;
+use testkit::packet::Macs;
 use testkit::random::Random;
 
 use super::node::{
@@ -33,7 +34,7 @@ pub(super) struct Aim<'a> {
 
 /// A packet with its devices.
 pub(super) struct Sent {
-    pub(super) macs: ([u8; 6], [u8; 6]),
+    pub(super) macs: Macs,
     pub(super) ifindex: u32,
     pub(super) ingress_ifindex: u32,
     pub(super) spec: Spec,
@@ -226,7 +227,7 @@ impl Aim<'_> {
             veth
         };
         Sent {
-            macs: ([2, 0, 0, 0, 0, 1], veth.mac),
+            macs: Macs::new([2, 0, 0, 0, 0, 1], veth.mac),
             ifindex: veth.ifindex,
             ingress_ifindex: veth.ifindex,
             spec,
@@ -299,7 +300,7 @@ impl Aim<'_> {
             device.mac
         };
         Sent {
-            macs: ([2, 0, 0, 0, 0, 2], mac),
+            macs: Macs::new([2, 0, 0, 0, 0, 2], mac),
             ifindex: device.ifindex,
             ingress_ifindex: device.ifindex,
             spec,
@@ -356,7 +357,7 @@ impl Aim<'_> {
             _ => 0,
         };
         Sent {
-            macs: (device.mac, [2, 0, 0, 0, 0, 3]),
+            macs: Macs::new(device.mac, [2, 0, 0, 0, 0, 3]),
             ifindex: device.ifindex,
             ingress_ifindex: ingress,
             spec,

@@ -1,6 +1,7 @@
 //! Packets of flows through the host's stack, and packets that the stack sends to pods.
 
 use datapath_common::counter::Program;
+use testkit::packet::Macs;
 
 use super::Device;
 use super::aim::{Aim, Sent};
@@ -85,7 +86,7 @@ impl Aim<'_> {
             _ => pick(self.random, &ENIS).1.ifindex,
         };
         Sent {
-            macs: (device.mac, [2, 0, 0, 0, 0, 4]),
+            macs: Macs::new(device.mac, [2, 0, 0, 0, 0, 4]),
             ifindex: device.ifindex,
             ingress_ifindex,
             spec,

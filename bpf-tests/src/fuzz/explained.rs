@@ -15,7 +15,7 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
 use loader::bpf::{DatapathSettings, NatTables};
 use loader::kernel::{MapEntry, MapKey};
 use loader::policy::{Live, Packet};
-use testkit::packet::{Body, ETHERNET, Frame};
+use testkit::packet::{Body, ETHERNET, Frame, Macs};
 use testkit::random::Random;
 use testkit::testrun::Programs;
 use testkit::testrun::tables::{Given, Made, Runner};
@@ -213,7 +213,7 @@ impl Explained {
         );
         *self.seen.entry(key).or_default() += 1;
         let pod = self.world.pod(tuple.source.address).context("no pod's")?;
-        let frame = frame(tuple, (pod.mac, pod.host_mac)).bytes();
+        let frame = frame(tuple, Macs::new(pod.mac, pod.host_mac)).bytes();
         let sent = self.send(Program::FromEndpoint, &frame, (pod.ifindex, pod.ifindex), 0)?;
         let mut all = vec![sent];
         if all[0].outcome == Outcome::Passed(Passed::Stack)
@@ -282,68 +282,86 @@ fn agrees(explanation: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> 
             && match (then.verdict, &outcomes[1..]) {
                 (Verdict::Delivered, []) => true,
                 (verdict, [onward]) => {
-                    let claim = (verdict, then.why.as_str(), then.eni, then.snat);
-                    is_outcome(claim, *onward) && leaves(claim, then.port, tuple, owner, last)
+                    let claim = Claim {
+                        verdict,
+                        why: &then.why,
+                        eni: then.eni,
+                        snat: then.snat,
+                        port: then.port,
+                    };
+                    claim.is_outcome(*onward) && claim.leaves(tuple, owner, last)
                 }
                 _ => false,
             };
     }
-    let claim = (
-        explanation.verdict,
-        explanation.why.as_str(),
-        explanation.eni,
-        explanation.snat,
-    );
-    outcomes.len() == 1
-        && is_outcome(claim, outcomes[0])
-        && leaves(claim, explanation.port, tuple, owner, last)
-}
-
-type Claim<'a> = (Verdict, &'a str, Option<EniNumber>, Option<IpAddr>);
-
-/// True if a verdict stands for an outcome.
-fn is_outcome((verdict, why, ..): Claim<'_>, outcome: Outcome) -> bool {
-    let Outcome::Passed(passed) = outcome else {
-        return false;
+    let claim = Claim {
+        verdict: explanation.verdict,
+        why: &explanation.why,
+        eni: explanation.eni,
+        snat: explanation.snat,
+        port: explanation.port,
     };
-    match (verdict, why) {
-        (Verdict::Translated, _) => {
-            matches!(passed, Passed::Translated | Passed::CarriedTranslated)
-        }
-        (Verdict::Untranslated, "inbound") => matches!(passed, Passed::Inbound | Passed::Carried),
-        (Verdict::Untranslated, _) => matches!(passed, Passed::Eni | Passed::Carried),
-        (Verdict::Delivered, _) => passed == Passed::Local,
-        (Verdict::Stack, "host") => passed == Passed::Host,
-        (Verdict::Stack, "stack-flow") => passed == Passed::StackFlow,
-        (Verdict::Stack, _) => {
-            matches!(
-                passed,
-                Passed::Service | Passed::Multicast | Passed::LinkLocal
-            )
-        }
-        (Verdict::Dropped, _) => false,
-    }
+    outcomes.len() == 1 && claim.is_outcome(outcomes[0]) && claim.leaves(tuple, owner, last)
 }
 
-/// True if a packet leaves with the explained source and port, by the explained ENI.
-fn leaves(claim: Claim<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Done) -> bool {
-    let (verdict, _, eni, snat) = claim;
-    let is_v4 = tuple.source.address.is_ipv4();
-    let (address, out) = source(&last.made.frame);
-    match verdict {
-        Verdict::Translated => {
-            let of = |(number, _): &(u8, _)| {
-                translation_addresses(*number)[usize::from(!is_v4)] == Some(address)
-            };
-            let exit = ENIS.iter().find(|eni| of(eni)).map(|(number, _)| *number);
-            let has_port = tuple.number() == UDP || tuple.number() == TCP;
-            let is_port = port.is_none_or(|port| !has_port || port == out);
-            Some(address) == snat && exit == eni.map(|eni| eni.0) && is_port
+/// The claim of an explanation about one packet.
+struct Claim<'a> {
+    verdict: Verdict,
+    why: &'a str,
+    eni: Option<EniNumber>,
+    snat: Option<IpAddr>,
+    /// The source port, if it is known.
+    port: Option<u16>,
+}
+
+impl Claim<'_> {
+    /// True if a verdict stands for an outcome.
+    fn is_outcome(&self, outcome: Outcome) -> bool {
+        let Outcome::Passed(passed) = outcome else {
+            return false;
+        };
+        match (self.verdict, self.why) {
+            (Verdict::Translated, _) => {
+                matches!(passed, Passed::Translated | Passed::CarriedTranslated)
+            }
+            (Verdict::Untranslated, "inbound") => {
+                matches!(passed, Passed::Inbound | Passed::Carried)
+            }
+            (Verdict::Untranslated, _) => matches!(passed, Passed::Eni | Passed::Carried),
+            (Verdict::Delivered, _) => passed == Passed::Local,
+            (Verdict::Stack, "host") => passed == Passed::Host,
+            (Verdict::Stack, "stack-flow") => passed == Passed::StackFlow,
+            (Verdict::Stack, _) => {
+                matches!(
+                    passed,
+                    Passed::Service | Passed::Multicast | Passed::LinkLocal
+                )
+            }
+            (Verdict::Dropped, _) => false,
         }
-        Verdict::Untranslated => {
-            address == tuple.source.address && eni == Some(EniNumber(owner)) && snat.is_none()
+    }
+
+    /// True if a packet leaves with the explained source and port, by the explained ENI.
+    fn leaves(&self, tuple: &Tuple, owner: u8, last: &Done) -> bool {
+        let is_v4 = tuple.source.address.is_ipv4();
+        let (address, out) = source(&last.made.frame);
+        match self.verdict {
+            Verdict::Translated => {
+                let of = |(number, _): &(u8, _)| {
+                    translation_addresses(*number)[usize::from(!is_v4)] == Some(address)
+                };
+                let exit = ENIS.iter().find(|eni| of(eni)).map(|(number, _)| *number);
+                let has_port = tuple.number() == UDP || tuple.number() == TCP;
+                let is_port = self.port.is_none_or(|port| !has_port || port == out);
+                Some(address) == self.snat && exit == self.eni.map(|eni| eni.0) && is_port
+            }
+            Verdict::Untranslated => {
+                address == tuple.source.address
+                    && self.eni == Some(EniNumber(owner))
+                    && self.snat.is_none()
+            }
+            Verdict::Delivered | Verdict::Stack | Verdict::Dropped => true,
         }
-        Verdict::Delivered | Verdict::Stack | Verdict::Dropped => true,
     }
 }
 
@@ -404,7 +422,7 @@ fn tuple(protocol: Protocol, source: (IpAddr, u16), to: (IpAddr, u16)) -> Result
 }
 
 /// The packet that a tuple stands for: the first of its flow.
-fn frame(tuple: &Tuple, macs: ([u8; 6], [u8; 6])) -> Frame {
+fn frame(tuple: &Tuple, macs: Macs) -> Frame {
     let body = match tuple.protocol {
         Protocol::Tcp => Body::Tcp(8),
         Protocol::Udp => Body::Udp(8),

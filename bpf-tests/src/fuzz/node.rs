@@ -9,6 +9,7 @@ use datapath_common::abi::{
 };
 use datapath_common::masquerade::PoolPolicy;
 use flows::CompatLookups;
+use testkit::packet::Macs;
 use testkit::random::Random;
 use testkit::testrun::Programs;
 
@@ -409,5 +410,5 @@ pub(super) fn probe(seed: u64) -> (Vec<u8>, u32) {
     };
     let packet = spec.packet(&mut Random::new(seed));
     let veth = VETHS[1];
-    (framed(([2; 6], veth.mac), &packet), veth.ifindex)
+    (framed(Macs::new([2; 6], veth.mac), &packet), veth.ifindex)
 }

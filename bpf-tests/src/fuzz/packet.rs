@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use testkit::packet::Macs;
 use testkit::random::Random;
 
 use crate::model::parse::{ETHERNET, ICMP, ICMPV6, SCTP, TCP, UDP};
@@ -297,8 +298,8 @@ impl Piece {
 }
 
 /// A frame around a packet.
-pub(super) fn framed(macs: ([u8; 6], [u8; 6]), packet: &[u8]) -> Vec<u8> {
-    let mut frame = [macs.1, macs.0].concat();
+pub(super) fn framed(macs: Macs, packet: &[u8]) -> Vec<u8> {
+    let mut frame = macs.bytes();
     let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
     frame.extend(if is_v4 { [0x08, 0] } else { [0x86, 0xdd] });
     frame.extend(packet);

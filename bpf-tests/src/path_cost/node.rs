@@ -155,7 +155,7 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
             macs: [VETH_A.1, POD_A],
         };
         for is_v4 in [true, false] {
-            scene::know_gateway(programs, (number, is_v4), &known)?;
+            scene::know_gateway(programs, number, is_v4, &known)?;
         }
     }
     Ok(())

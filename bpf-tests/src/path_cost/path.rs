@@ -3,7 +3,7 @@
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
-use testkit::packet::{Body, Frame, other};
+use testkit::packet::{Body, Frame, Macs, other};
 use testkit::testrun::Input;
 
 use super::node::{Device, ENI_0, ENI_1, NETS, Net, POD_A, ROUTER, VETH_A};
@@ -183,11 +183,11 @@ impl Paths<'_> {
         let net = self.net;
         for (body, name) in [(UDP, "UDP"), (TCP, "TCP")] {
             let from_a = |to| {
-                Frame::new((POD_A, VETH_A.1), net.a, to, body)
+                Frame::new(Macs::new(POD_A, VETH_A.1), net.a, to, body)
                     .ports(PORT, 80)
                     .tcp(ACK, 1)
             };
-            let to_a = Frame::new((ROUTER, ENI_1.1), net.peer, net.a, body).tcp(ACK, 1);
+            let to_a = Frame::new(Macs::new(ROUTER, ENI_1.1), net.peer, net.a, body).tcp(ACK, 1);
             let exempt = Step::of_pod(&from_a(net.peer));
             let local = Step::of_pod(&from_a(net.b));
             let delivered = Step::of_network(&to_a);
@@ -204,7 +204,7 @@ impl Paths<'_> {
                 }
             }
         }
-        let from_a = |to| Frame::new((POD_A, VETH_A.1), net.a, to, UDP);
+        let from_a = |to| Frame::new(Macs::new(POD_A, VETH_A.1), net.a, to, UDP);
         for (name, to, verdict) in [
             ("to the host", net.host, Verdict::Host),
             ("to a service", net.service, Verdict::Service),
@@ -227,7 +227,7 @@ impl Paths<'_> {
                 80
             };
             let sends = |source| {
-                let frame = Frame::new((POD_A, VETH_A.1), source, net.outside, asks);
+                let frame = Frame::new(Macs::new(POD_A, VETH_A.1), source, net.outside, asks);
                 frame.ports(PORT, remote)
             };
             let sent = |flags| Step::of_pod(&sends(net.a).tcp(flags, 2));
@@ -236,7 +236,7 @@ impl Paths<'_> {
             let taken = Step::of_stack(&sends(net.snat).tcp(SYN, 1), 0);
             let next = sent(ACK);
             let answered = |flags| {
-                let frame = Frame::new((ROUTER, ENI_1.1), net.outside, net.snat, answers);
+                let frame = Frame::new(Macs::new(ROUTER, ENI_1.1), net.outside, net.snat, answers);
                 Step::of_network(&frame.ports(remote, PORT).tcp(flags, 1)).answering()
             };
             let answer = answered(ACK);
@@ -295,10 +295,12 @@ impl Paths<'_> {
     fn inbound(&mut self) {
         let net = self.net;
         for (body, name) in [(UDP, "UDP"), (TCP, "TCP")] {
-            let asks = Frame::new((ROUTER, ENI_1.1), net.outside, net.a, body).ports(1000, 80);
+            let asks =
+                Frame::new(Macs::new(ROUTER, ENI_1.1), net.outside, net.a, body).ports(1000, 80);
             let first = Step::of_network(&asks.clone().tcp(SYN, 1));
             let next = Step::of_network(&asks.tcp(ACK, 2));
-            let answers = Frame::new((POD_A, VETH_A.1), net.a, net.outside, body).ports(80, 1000);
+            let answers =
+                Frame::new(Macs::new(POD_A, VETH_A.1), net.a, net.outside, body).ports(80, 1000);
             let accepts = Step::of_pod(&answers.clone().tcp(SYN | ACK, 1));
             let answers = Step::of_pod(&answers.tcp(ACK, 2));
             let text = |what: &str| format!("inbound flow, {name}, {what}");
@@ -314,10 +316,10 @@ impl Paths<'_> {
     /// Paths through the stack.
     fn stack(&mut self) {
         let net = self.net;
-        let of_host = Frame::new((ENI_1.1, ROUTER), net.host, net.peer, UDP);
+        let of_host = Frame::new(Macs::new(ENI_1.1, ROUTER), net.host, net.peer, UDP);
         let own = Step::of_stack(&of_host, 0);
         self.passes("host packet out", &[], own.clone(), Verdict::FromHost);
-        let to_host = Frame::new((ROUTER, ENI_0.1), net.peer, net.host, UDP);
+        let to_host = Frame::new(Macs::new(ROUTER, ENI_0.1), net.peer, net.host, UDP);
         let to_host = Step::new(Program::FromNetwork, ENI_0, to_host);
         self.passes("host packet in", &[], to_host, Verdict::NotForPod);
         let done = Step {
@@ -326,7 +328,7 @@ impl Paths<'_> {
         };
         let done = self.passes("done-marked packet", &[], done, Verdict::FromHost);
         done.outcome = None;
-        let from_a = |to| Frame::new((ENI_1.1, ROUTER), net.a, to, UDP).ports(PORT, 53);
+        let from_a = |to| Frame::new(Macs::new(ENI_1.1, ROUTER), net.a, to, UDP).ports(PORT, 53);
         let carried = Step::of_stack(&from_a(net.peer), VETH_A.0);
         self.passes(
             "carried by the stack, exempt",
@@ -339,15 +341,16 @@ impl Paths<'_> {
         let name = "carried by the stack, masqueraded";
         let before = [carried.clone()];
         self.passes(name, &before, carried, verdict);
-        let to_a = Frame::new((VETH_A.1, POD_A), net.peer, net.a, UDP).ports(3000, 8080);
-        let of_host = Frame::new((VETH_A.1, POD_A), net.host, net.a, UDP).ports(3000, 8080);
+        let to_a = Frame::new(Macs::new(VETH_A.1, POD_A), net.peer, net.a, UDP).ports(3000, 8080);
+        let of_host =
+            Frame::new(Macs::new(VETH_A.1, POD_A), net.host, net.a, UDP).ports(3000, 8080);
         let own = Step::to_pod(&of_host, 0);
         self.passes("host packet to a pod", &[], own, Verdict::FromHost)
             .needs_service_nat = true;
 
         let first = Step::to_pod(&to_a, ENI_1.0);
         let question = Step::of_network(&to_a.macs(ROUTER, ENI_1.1));
-        let answer = Frame::new((POD_A, VETH_A.1), net.a, net.peer, UDP).ports(8080, 3000);
+        let answer = Frame::new(Macs::new(POD_A, VETH_A.1), net.a, net.peer, UDP).ports(8080, 3000);
         let answer = Step::of_pod(&answer);
         let noted = [first.clone()];
         for (name, before, step, verdict) in [
@@ -374,7 +377,7 @@ impl Paths<'_> {
     /// Paths that end in a drop.
     fn drops(&mut self) {
         let net = self.net;
-        let from = |source, to, body| Frame::new((POD_A, VETH_A.1), source, to, body);
+        let from = |source, to, body| Frame::new(Macs::new(POD_A, VETH_A.1), source, to, body);
         let mut drops = vec![
             (from(net.peer, net.outside, UDP), DropReason::SpoofedSource),
             (from(net.a, net.free, UDP), DropReason::NoEndpoint),
@@ -395,10 +398,10 @@ impl Paths<'_> {
         bytes.truncate(bytes.len() - 1);
         cut.sent = Sent::Bytes(bytes);
         drops.push((cut, DropReason::Truncated));
-        let by_other = Frame::new((ROUTER, ENI_0.1), net.peer, net.a, UDP);
+        let by_other = Frame::new(Macs::new(ROUTER, ENI_0.1), net.peer, net.a, UDP);
         let by_other = Step::new(Program::FromNetwork, ENI_0, by_other);
         drops.push((by_other, DropReason::WrongEni));
-        let to_free = Frame::new((ROUTER, ENI_1.1), net.peer, net.free, UDP);
+        let to_free = Frame::new(Macs::new(ROUTER, ENI_1.1), net.peer, net.free, UDP);
         drops.push((Step::of_network(&to_free), DropReason::NoEndpoint));
         for (step, reason) in drops {
             let name = format!("drop, {}", reason.name());
@@ -423,7 +426,7 @@ pub(super) fn all() -> Vec<Path> {
         all.extend(paths.paths);
     }
     let mut step = all[0].step.clone();
-    step.sent = Sent::Bytes(other((POD_A, VETH_A.1), 0x1234));
+    step.sent = Sent::Bytes(other(Macs::new(POD_A, VETH_A.1), 0x1234));
     all.push(Path {
         name: "drop, not-ip".to_owned(),
         before: Vec::new(),

@@ -1,13 +1,13 @@
 //! Services on the node's loopback are no pod's, also where the host routes to loopback addresses.
 
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use ipam::Family;
 use serde_json::json;
 use testkit::fabric::Place;
 use testkit::fabric::eventually::check;
-use testkit::fabric::traffic::{fragments, send_ip, uninterrupted};
+use testkit::fabric::traffic::{Datagram, send_ip, uninterrupted};
 
 use crate::masq::scene;
 use crate::masq_host_networks::vpn;
@@ -20,7 +20,12 @@ const PORT: u16 = 5353;
 /// say of that address.
 fn send(from: Place, by: IpAddr) {
     let data = [7; 16];
-    let packets = fragments((from.address, 4000), (LOOPBACK, PORT), 1, 1024, &data).unwrap();
+    let datagram = Datagram {
+        from: SocketAddr::new(from.address, 4000),
+        to: SocketAddr::new(LOOPBACK, PORT),
+        data: &data,
+    };
+    let packets = datagram.fragments(1, 1024).unwrap();
     send_ip(from, by, &packets).unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipam::Family;
 use serde_json::json;
-use testkit::fabric::traffic::{Asker, Echo, fragments, ping, send_ip, uninterrupted};
+use testkit::fabric::traffic::{Asker, Datagram, Echo, ping, send_ip, uninterrupted};
 use testkit::fabric::{Fabric, Place, Pod};
 
 use crate::masq::{internet, internet_scene, snat};
@@ -73,9 +73,10 @@ fn pair(fabric: &Fabric, pod: &Pod, family: Family) -> Pair {
     }
 }
 
-fn ends(socket: &UdpSocket) -> (IpAddr, u16) {
-    let address = socket.local_addr().unwrap();
-    (address.ip(), address.port())
+/// A datagram in fragments.
+fn fragments(from: SocketAddr, to: SocketAddr, id: u16, data: &[u8]) -> Vec<Vec<u8>> {
+    let datagram = Datagram { from, to, data };
+    datagram.fragments(id, SIZE).unwrap()
 }
 
 #[track_caller]
@@ -104,11 +105,10 @@ fn fragments_may_overtake_each_other_behind_the_first() {
         for order in ORDERS {
             id += 1;
             let data = vec![u8::try_from(id % 251).unwrap(); DATA];
-            let out = fragments(ends(&client), (far.ip(), far.port()), id, SIZE, &data).unwrap();
+            let out = fragments(client.local_addr().unwrap(), far, id, &data);
             send_ip(pod.at(family), far.ip(), reordered(&out, order)).unwrap();
             arrives(&server, &data, seen, &format!("out {family:?} {order:?}"));
-            let back = (seen.ip(), seen.port());
-            let inward = fragments((far.ip(), far.port()), back, id, SIZE, &data).unwrap();
+            let inward = fragments(far, seen, id, &data);
             let at = internet(&fabric, family);
             send_ip(at, seen.ip(), reordered(&inward, order)).unwrap();
             arrives(&client, &data, far, &format!("in {family:?} {order:?}"));
@@ -127,7 +127,12 @@ fn flood(from: Place, family: Family) {
         Family::V6 => "2606:4700:10::99".parse().unwrap(),
     };
     let first = |id| {
-        let mut pieces = fragments((from.address, 4000), (nowhere, 53), id, 16, &[0; 16]).unwrap();
+        let datagram = Datagram {
+            from: SocketAddr::new(from.address, 4000),
+            to: SocketAddr::new(nowhere, 53),
+            data: &[0; 16],
+        };
+        let mut pieces = datagram.fragments(id, 16).unwrap();
         pieces.swap_remove(0)
     };
     let packets: Vec<_> = (0..FLOOD).map(first).collect();
@@ -144,10 +149,9 @@ fn a_flood_of_fragments_leaves_the_datagrams_of_another_pod() {
             seen,
         } = pair(&fabric, &pod, family);
         let far = server.local_addr().unwrap();
-        let (to, back) = ((far.ip(), far.port()), (seen.ip(), seen.port()));
         let data = [7; DATA];
-        let out = fragments(ends(&client), to, 78, SIZE, &data).unwrap();
-        let inward = fragments(to, back, 78, SIZE, &data).unwrap();
+        let out = fragments(client.local_addr().unwrap(), far, 78, &data);
+        let inward = fragments(far, seen, 78, &data);
         let at = internet(&fabric, family);
         send_ip(pod.at(family), far.ip(), &out[..1]).unwrap();
         send_ip(at, seen.ip(), &inward[..1]).unwrap();
@@ -166,8 +170,7 @@ fn a_pods_fragment_before_its_first_one_is_dropped_and_counted() {
     for family in Family::ALL {
         let Pair { client, server, .. } = pair(&fabric, &pod, family);
         let far = server.local_addr().unwrap();
-        let to = (far.ip(), far.port());
-        let pieces = fragments(ends(&client), to, 77, SIZE, &[7; DATA]).unwrap();
+        let pieces = fragments(client.local_addr().unwrap(), far, 77, &[7; DATA]);
         let before = count(&fabric, "from_endpoint", "fragment-unknown");
         send_ip(pod.at(family), far.ip(), reordered(&pieces, &[1, 0, 2])).unwrap();
         uninterrupted(|| server.recv_from(&mut [0; 16])).unwrap_err();

@@ -10,7 +10,7 @@ use etherparse::PacketBuilder;
 use ipam::Family;
 use nix::net::if_::if_nametoindex;
 use testkit::fabric::{Fabric, POD_INTERFACE, Pod, Spec};
-use testkit::packet::arp_request;
+use testkit::packet::{Macs, arp_request};
 use testkit::raw::RawSocket;
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, within};
@@ -90,7 +90,7 @@ fn ping(of: &Sender, source: Ipv6Addr, destination: Ipv6Addr) -> Result<Vec<u8>>
 fn arp(of: &Sender, number: u16) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let sender = Ipv4Addr::new(198, 18, high, low);
-    let macs = (of.pod, of.host);
+    let macs = Macs::new(of.pod, of.host);
     arp_request(macs, sender, Ipv4Addr::new(10, 0, 0, 10))
 }
 

@@ -183,7 +183,7 @@ fn what_a_program_of_somebody_else_drops_is_dropped() {
         let folder = fabric.pin_root().with_file_name("");
         let mut program = ForeignProgram::load("policy", &folder, Action::Drop).unwrap();
         program
-            .attach_tcx_at(&fabric.node, (&device, hook), Position::Last)
+            .attach_tcx_at(&fabric.node, &device, hook, Position::Last)
             .unwrap();
         // The kernel sends no event for such a program: the agent finds it by itself.
         wait_until_it_takes_the_stack(&fabric, &pod, side);

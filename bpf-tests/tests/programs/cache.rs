@@ -18,7 +18,7 @@ use loader::bpf::{DatapathMode, DatapathSettings};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 use testkit::packet::{Body, Frame};
-use testkit::testrun::scene::received;
+use testkit::testrun::scene::{IF_B, received};
 use testkit::testrun::tables::Table;
 use testkit::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 
@@ -157,7 +157,7 @@ fn a_flow_is_served_until_something_is_written() {
         assert_eq!(send(&mut programs, &segment(&net, tcp::ACK)), became);
         assert_eq!(flows(&programs, &net), [], "it was looked at");
         // Every write of the agent invalidates all entries.
-        let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        let other = endpoint(0, ENI_0.ifindex, IF_B, POD_B_MTU);
         programs.put_address(net.b, other).unwrap();
         send(&mut programs, &segment(&net, tcp::ACK));
         assert_eq!(flows(&programs, &net).len(), 1, "it was served");
@@ -301,7 +301,7 @@ fn a_packet_from_before_another_took_the_slot_is_not_the_first_of_two() {
         send(programs, &segment(&V4, tcp::SYN).ports(50_001, 80));
         send(programs, &other);
         // A write frees the slot, and the connection takes it again with its opening segment.
-        let neighbour = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        let neighbour = endpoint(0, ENI_0.ifindex, IF_B, POD_B_MTU);
         programs.put_address(V4.b, neighbour).unwrap();
         let became = open(programs, &V4);
         send(programs, &other);
@@ -427,7 +427,7 @@ fn give_slot_away(programs: &mut Programs, net: &Net) {
         let local = from_a(net, net.b, Body::Tcp(10)).ports(50_000, 80);
         send(programs, &local.tcp(tcp::SYN, 1));
         // This invalidates all entries.
-        let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        let other = endpoint(0, ENI_0.ifindex, IF_B, POD_B_MTU);
         programs.put_address(net.b, other).unwrap();
     }
 }

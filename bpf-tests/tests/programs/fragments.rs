@@ -5,7 +5,7 @@ use std::ops::Range;
 use datapath_common::abi::{Datagram, DatagramKey, FragmentRing, MAX_FRAGMENTS, map};
 use datapath_common::counter::Program;
 use loader::bpf::DatapathSettings;
-use testkit::packet::{Body, Frame, Piece};
+use testkit::packet::{Body, Frame, Macs, Piece};
 use testkit::testrun::pool::Lease;
 use testkit::testrun::{DROP, Input, Programs, REDIRECT};
 
@@ -89,7 +89,7 @@ impl Stream {
 /// The node, with pods A and C on ENI 1.
 fn two_pods(settings: &DatapathSettings) -> Lease<Programs> {
     let mut programs = node_with(settings);
-    let c = endpoint(1, ENI_1.ifindex, VETH_C, POD_C, ENI_MTU);
+    let c = endpoint(1, ENI_1.ifindex, IF_C, ENI_MTU);
     for net in [V4, V6] {
         programs.put_address(net.c, c).unwrap();
     }
@@ -97,15 +97,20 @@ fn two_pods(settings: &DatapathSettings) -> Lease<Programs> {
 }
 
 /// Streams of a pod's flow to the outside: its questions, answers to them, and ICMP errors.
-fn of_flow(net: &Net, pod: (Device, [u8; 6]), port: u16) -> [Stream; 3] {
-    let address = if pod.1 == POD_A { net.a } else { net.c };
+fn of_flow(net: &Net, pod: Interface, port: u16) -> [Stream; 3] {
+    let address = if pod.mac == POD_A { net.a } else { net.c };
     let question = sent(pod, address, net.outside, DATAGRAM).ports(port, 53);
     let answer = received(ENI_1, net.outside, net.snat[1], DATAGRAM).ports(53, port);
-    let left = Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.outside, DATAGRAM);
+    let left = Frame::new(
+        Macs::new(ENI_1.mac, STRANGER),
+        net.snat[1],
+        net.outside,
+        DATAGRAM,
+    );
     let error = received(ENI_1, net.peer, net.snat[1], unreachable(net));
     let error = error.quoting(&left.ports(port, 53), 120);
     [
-        Stream::new("questions", Program::FromEndpoint, pod.0, question),
+        Stream::new("questions", Program::FromEndpoint, pod.device, question),
         Stream::new("answers", Program::FromNetwork, ENI_1, answer),
         Stream::new("ICMP errors", Program::FromNetwork, ENI_1, error),
     ]
@@ -114,7 +119,7 @@ fn of_flow(net: &Net, pod: (Device, [u8; 6]), port: u16) -> [Stream; 3] {
 /// The node with a flow of each pod to the outside, and the streams of A's flow and of C's.
 fn flows(net: &Net) -> (Lease<Programs>, [[Stream; 3]; 2]) {
     let mut programs = two_pods(&settings());
-    let pods = [((VETH_A, POD_A), 50_000), ((VETH_C, POD_C), 50_001)];
+    let pods = [(IF_A, 50_000), (IF_C, 50_001)];
     let flows = pods.map(|(pod, port)| {
         let streams = of_flow(net, pod, port);
         streams[0].begin(&mut programs, u16::MAX);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
-use testkit::packet::{Body, ETHERNET, arp_request, other};
+use testkit::packet::{Body, ETHERNET, Macs, arp_request, other};
 
 use crate::case::{Case, Expect, check_all, to_eni, to_pod};
 use crate::world::*;
@@ -91,13 +91,13 @@ fn spoofed(net: &Net) -> Vec<Case> {
         ("a multicast source", net.multicast),
     ] {
         for destination in [net.peer, net.host, net.b, net.multicast] {
-            let frame = sent((VETH_A, POD_A), source, destination, UDP);
+            let frame = sent(IF_A, source, destination, UDP);
             let name = format!("{} {what} to {destination}", net.family);
             let expect = Expect::Drop(DropReason::SpoofedSource);
             cases.push(case(name, VETH_A, frame.bytes(), expect));
         }
     }
-    let frame = sent((VETH_C, POD_C), net.c, net.peer, UDP);
+    let frame = sent(IF_C, net.c, net.peer, UDP);
     for frame in [frame.clone(), frame.hop_limit(1)] {
         let name = format!("{} by an ENI that is not ready", net.family);
         let expect = Expect::Drop(DropReason::EniNotReady);
@@ -235,12 +235,7 @@ fn v4() -> Vec<Case> {
     let frame = from_a(&V4, broadcast, UDP);
     let expect = Expect::Stack(Verdict::Multicast, marked(1));
     cases.push(case("broadcast".to_owned(), VETH_A, frame.bytes(), expect));
-    let frame = sent(
-        (VETH_A, POD_A),
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        broadcast,
-        UDP,
-    );
+    let frame = sent(IF_A, IpAddr::V4(Ipv4Addr::UNSPECIFIED), broadcast, UDP);
     let expect = Expect::Drop(DropReason::SpoofedSource);
     cases.push(case("DHCP".to_owned(), VETH_A, frame.bytes(), expect));
     cases
@@ -256,7 +251,7 @@ fn not_ip() -> Vec<Case> {
         (0x0026, Expect::Drop(DropReason::NotIp)),
     ]
     .map(|(ether_type, expect)| {
-        let frame = other((POD_A, VETH_A.mac), ether_type);
+        let frame = other(Macs::new(POD_A, VETH_A.mac), ether_type);
         case(
             format!("ether type {ether_type:#06x}"),
             VETH_A,
@@ -283,11 +278,15 @@ fn arp() -> Vec<Case> {
         let (IpAddr::V4(sender), IpAddr::V4(target)) = (sender, V4.peer) else {
             return None;
         };
-        let frame = arp_request((POD_A, VETH_A.mac), sender, target);
+        let frame = arp_request(Macs::new(POD_A, VETH_A.mac), sender, target);
         Some(case(format!("ARP of {sender}"), VETH_A, frame, expect))
     })
     .collect();
-    let mut short = arp_request((POD_A, VETH_A.mac), [10, 0, 0, 1].into(), [0; 4].into());
+    let mut short = arp_request(
+        Macs::new(POD_A, VETH_A.mac),
+        [10, 0, 0, 1].into(),
+        [0; 4].into(),
+    );
     short.truncate(ETHERNET + 17);
     let truncated = Expect::Drop(DropReason::Truncated);
     cases.push(case("short ARP".to_owned(), VETH_A, short, truncated));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
-use testkit::packet::{Body, other};
+use testkit::packet::{Body, Macs, other};
 
 use crate::case::{Case, Expect, check_all, to_pod};
 use crate::world::*;
@@ -182,7 +182,7 @@ fn foreign() -> Vec<Case> {
             }
         }
         for ether_type in [0x0806, 0x8100, 0x88a8, 0x88cc] {
-            let frame = other((STRANGER, device.mac), ether_type);
+            let frame = other(Macs::new(STRANGER, device.mac), ether_type);
             let name = format!("ether type {ether_type:#06x}");
             cases.push(case(name, device, frame, untouched()));
         }

@@ -22,7 +22,7 @@ const KNOWN: GatewayEntry = GatewayEntry {
 };
 
 fn know(programs: &Programs, net: &Net, entry: GatewayEntry) {
-    know_gateway(programs, (1, net.a.is_ipv4()), &entry).unwrap();
+    know_gateway(programs, 1, net.a.is_ipv4(), &entry).unwrap();
 }
 
 /// Sends a packet of pod A, and returns the resulting frame.
@@ -104,7 +104,7 @@ fn each_eni_and_family_has_a_gateway_of_its_own() {
     for (net, other) in [(V4, V6), (V6, V4)] {
         let mut programs = pinned(node());
         know(&programs, &other, KNOWN);
-        know_gateway(&programs, (0, net.a.is_ipv4()), &KNOWN).unwrap();
+        know_gateway(&programs, 0, net.a.is_ipv4(), &KNOWN).unwrap();
         for (sent, left) in leaving(&net) {
             assert_eq!(send(&mut programs, &sent), left.bytes(), "{sent:?}");
         }

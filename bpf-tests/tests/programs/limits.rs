@@ -249,7 +249,7 @@ fn no_address() -> Table {
     for net in [V4, V6] {
         let drop = Leaves::Drop(DropReason::NoTranslationAddress);
         cases.extend(flow(&net, 50_000, drop));
-        let frame = sent((VETH_C, POD_C), net.c, net.outside, UDP);
+        let frame = sent(IF_C, net.c, net.outside, UDP);
         let drop = || Expect::Drop(DropReason::EniNotReady);
         let name = format!("{} of an ENI that is not ready", net.family);
         let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), drop());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::ports::Ports;
-use testkit::packet::{Body, ETHERNET, Frame, Piece};
+use testkit::packet::{Body, ETHERNET, Frame, Macs, Piece};
 
 use crate::case::{Case, Expect, check_all};
 use crate::leaving::{Leaves, all_ways, of_a};
@@ -312,7 +312,13 @@ fn host(net: &Net) -> Vec<Case> {
         case.of_host()
     };
     let sent = |body, from, to| {
-        Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.outside, body).ports(from, to)
+        Frame::new(
+            Macs::new(ENI_1.mac, STRANGER),
+            net.snat[1],
+            net.outside,
+            body,
+        )
+        .ports(from, to)
     };
     let passes = |verdict| Expect::Stack(verdict, OTHERS);
     let claimed = || passes(Verdict::HostClaimed);
@@ -348,7 +354,12 @@ fn host(net: &Net) -> Vec<Case> {
     let rewritten = error(&outside).bytes();
     let expect = Expect::Rewritten(Verdict::HostTranslated, rewritten, OTHERS);
     cases.push(of_host("an error about A's flow", &error(&inside), expect));
-    let group = Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.multicast, UDP);
+    let group = Frame::new(
+        Macs::new(ENI_1.mac, STRANGER),
+        net.snat[1],
+        net.multicast,
+        UDP,
+    );
     cases.push(of_host("multicast", &group.ports(51_000, 53), from_host()));
     let service = from_a(net, net.service, UDP);
     let name = format!("{} a service that nobody translated", net.family);

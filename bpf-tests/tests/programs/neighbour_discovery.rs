@@ -27,7 +27,7 @@ fn case(name: &str, frame: Vec<u8>, expect: Expect) -> Case {
 }
 
 fn from(source: IpAddr, destination: IpAddr, body: Body) -> Frame {
-    sent((VETH_A, POD_A), source, destination, body)
+    sent(IF_A, source, destination, body)
 }
 
 fn messages() -> Vec<Case> {
@@ -136,7 +136,11 @@ fn many() -> Vec<Case> {
     const LIMIT: Expect = Expect::Drop(DropReason::LinkLocalLimit);
     let address = |number| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xb, number));
     let frame = |veth, source, destination, kind| {
-        sent((veth, POD_B), source, destination, Body::Icmpv6(kind)).bytes()
+        let interface = Interface {
+            device: veth,
+            mac: POD_B,
+        };
+        sent(interface, source, destination, Body::Icmpv6(kind)).bytes()
     };
     let case =
         |name: &str, frame, expect| Case::new(Program::FromEndpoint, name, VETH_B, frame, expect);

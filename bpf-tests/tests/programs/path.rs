@@ -6,7 +6,7 @@ use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
 use datapath_common::progress::tcp;
 use loader::bpf::{DatapathMode, DatapathSettings};
-use testkit::packet::Body;
+use testkit::packet::{Body, Macs};
 use testkit::testrun::Programs;
 
 use crate::case::{Case, Expect, Table, to_eni};
@@ -86,7 +86,8 @@ fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
         let program = Program::FromEndpoint;
         Case::new(program, name(what), VETH_B, frame.bytes(), expect)
     };
-    let from_b = |to, body| testkit::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, body);
+    let from_b =
+        |to, body| testkit::packet::Frame::new(Macs::new(POD_B, VETH_B.mac), net.b, to, body);
     let exempt = from_b(net.peer, UDP);
     vec![
         // This one has a slot of the cache from its first packet on.

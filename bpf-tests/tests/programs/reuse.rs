@@ -40,7 +40,8 @@ fn asks(net: &Net, device: Device) -> Case {
 
 /// Gives pod A's address to another device.
 fn hand_on(programs: &mut Programs, net: &Net, device: Device) {
-    let entry = endpoint(1, ENI_1.ifindex, device, POD_A, ENI_MTU);
+    let interface = Interface { device, mac: POD_A };
+    let entry = endpoint(1, ENI_1.ifindex, interface, ENI_MTU);
     programs.put_address(net.a, entry).unwrap();
 }
 

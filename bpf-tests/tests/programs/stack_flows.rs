@@ -8,7 +8,7 @@ use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 use loader::bpf::{DatapathMode, DatapathSettings};
-use testkit::packet::{Body, Frame, Piece, other};
+use testkit::packet::{Body, Frame, Macs, Piece, other};
 use testkit::testrun::{Programs, REDIRECT};
 
 use crate::case::{Case, Expect, Table, to_eni, to_pod};
@@ -175,7 +175,7 @@ fn on_used_ports(net: &Net) -> Vec<Case> {
         (Body::Tcp(0), SYN | ACK, false),
     ] {
         let ask = |port| {
-            Frame::new((POD_B, VETH_B.mac), net.b, net.a, asks)
+            Frame::new(Macs::new(POD_B, VETH_B.mac), net.b, net.a, asks)
                 .ports(port, 8080)
                 .tcp(flags, 1)
         };
@@ -199,7 +199,8 @@ fn on_used_ports(net: &Net) -> Vec<Case> {
 
 /// A pod of the primary, whose ingress packets are unmarked.
 fn by_the_primary(net: &Net) -> Vec<Case> {
-    let question = Frame::new((VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
+    let question =
+        Frame::new(Macs::new(VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
     let noted = Expect::Stack(Verdict::Noted, OTHERS);
     let program = Program::ToEndpoint;
     let note = Case::new(program, name(net, "B"), VETH_B, question.bytes(), noted);
@@ -274,7 +275,7 @@ fn not_noted(net: &Net) -> Vec<Case> {
     });
     cases.push(passes("a later piece", &later));
     for ether_type in [0x0806, 0x8100, 0x88cc] {
-        let frame = other((VETH_A.mac, POD_A), ether_type);
+        let frame = other(Macs::new(VETH_A.mac, POD_A), ether_type);
         let expect = Expect::Stack(Verdict::ToPod, OTHERS);
         let what = name(net, &format!("ether type {ether_type:#06x}"));
         let case = Case::new(Program::ToEndpoint, what, VETH_A, frame, expect);
@@ -386,7 +387,7 @@ fn fragments(net: &Net) -> Vec<Case> {
     for piece in [&second, &first, &second] {
         cases.push(of_eni(net, "out of order", piece, reordered(1)));
     }
-    let to_b = Frame::new((STRANGER, ENI_0.mac), net.peer, net.b, datagram);
+    let to_b = Frame::new(Macs::new(STRANGER, ENI_0.mac), net.peer, net.b, datagram);
     for piece in pieces(&to_b, 108).iter().rev() {
         let expect = Expect::Stack(Verdict::Reordered, OTHERS | exception());
         let program = Program::FromNetwork;
@@ -621,7 +622,12 @@ fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
         let mut programs = node_with(&with_service_nat());
         // The host has the second flow's first candidate.
         let (own, taken) = (50_400, 50_401);
-        let claims = Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.outside, UDP);
+        let claims = Frame::new(
+            Macs::new(ENI_1.mac, STRANGER),
+            net.snat[1],
+            net.outside,
+            UDP,
+        );
         let claims = claims.ports(taken, 53).bytes();
         let claimed = Expect::Stack(Verdict::HostClaimed, OTHERS);
         let host = Case::new(Program::ToNetwork, net.family, ENI_1, claims, claimed);

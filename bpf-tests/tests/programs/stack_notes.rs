@@ -8,7 +8,7 @@ use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN, tcp};
 use loader::bpf::DatapathSettings;
-use testkit::packet::{Body, Frame};
+use testkit::packet::{Body, Frame, Macs};
 use testkit::testrun::Programs;
 
 use crate::case::{Case, Expect, to_eni};
@@ -147,7 +147,8 @@ fn a_pod_gets_its_share_of_a_crowded_map_and_leaves_those_of_others() {
         let ask = |programs: &mut Programs, pod: Receiver, number: u32, expect: &Expect| {
             let (device, mac, address) = pod;
             let port = ASKER + u16::try_from(number).unwrap();
-            let frame = Frame::new((device.mac, mac), net.peer, address, UDP).ports(port, SERVED);
+            let frame =
+                Frame::new(Macs::new(device.mac, mac), net.peer, address, UDP).ports(port, SERVED);
             let what = format!("{address} from {port}");
             let (program, frame) = (Program::ToEndpoint, frame.bytes());
             let case = Case::new(program, what, device, frame, expect.clone());

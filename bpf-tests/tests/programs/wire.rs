@@ -89,8 +89,8 @@ fn wires() -> Result<Wires> {
     }
     let mut programs = programs(&settings());
     for net in [V4, V6] {
-        programs.put_address(net.a, endpoint(1, ENI_1.ifindex, VETH_A, POD_A, JUMBO))?;
-        programs.put_address(net.b, endpoint(0, ENI_0.ifindex, VETH_B, POD_B, JUMBO))?;
+        programs.put_address(net.a, endpoint(1, ENI_1.ifindex, IF_A, JUMBO))?;
+        programs.put_address(net.b, endpoint(0, ENI_0.ifindex, IF_B, JUMBO))?;
     }
     programs.put_eni(0, eni(0, ENI_0, JUMBO))?;
     programs.put_eni(1, eni(1, ENI_1, JUMBO))?;
@@ -185,7 +185,7 @@ fn redirection_leads_to_the_pod_and_to_the_owners_gateway() {
         let out = forwarded(&frame.to(net.a, 50_000), VETH_A.mac, POD_A);
         expect(&wires.pod_a, &out, &what("the answer to A"));
 
-        let frame = sent((VETH_B, POD_B), net.b, net.peer, body);
+        let frame = sent(IF_B, net.b, net.peer, body);
         wires.pod_b.send(&frame.bytes()).unwrap();
         let out = forwarded(&frame, ENI_0.mac, router(0));
         expect(&wires.vpc[0], &out, &what("B to a peer by ENI 0"));
@@ -217,7 +217,7 @@ fn a_known_gateway_is_reached_without_a_neighbour_entry() {
     };
     ip("neigh flush dev eni1 nud permanent").unwrap();
     for net in [V4, V6] {
-        know_gateway(&wires.programs, (1, net.a.is_ipv4()), &known).unwrap();
+        know_gateway(&wires.programs, 1, net.a.is_ipv4(), &known).unwrap();
         for (destination, source) in [(net.outside, net.snat[1]), (net.peer, net.a)] {
             // A packet that opens a connection has a cache entry at once.
             let frame = from_a(&net, destination, Body::Tcp(0)).ports(50_000, 80);

@@ -11,7 +11,7 @@ use ec2_fake::{Answer, Call, Cloud, InstanceState, Request};
 use serde_json::{Value, json};
 
 use super::driver::Driver;
-use super::world::{self, STRANGER};
+use super::world::{self, Incarnation, STRANGER};
 use super::{Operator, OperatorSpec, Served};
 use crate::fabric::eventually::{check, eventually};
 use crate::fabric::groups::Group;
@@ -120,9 +120,10 @@ impl Site {
 
     fn launch(&mut self, node: u8, successor: u8) -> Result<Instance> {
         let kind = self.spec.kind;
+        let incarnation = Incarnation { node, successor };
         let instance = self
             .cloud
-            .with(|cloud, now| world::start(cloud, now, (node, successor), kind))?;
+            .with(|cloud, now| world::start(cloud, now, incarnation, kind))?;
         self.instances.insert(node, (successor, instance.clone()));
         Ok(instance)
     }

@@ -33,18 +33,29 @@ pub fn subnet(number: u8) -> String {
     format!("subnet-0fab{number:013x}")
 }
 
-/// The id of an instance: a node's first one, or one of its successors.
-fn instance(node: u8, successor: u8) -> String {
-    format!(
-        "i-0fab{:013x}",
-        u16::from(node) + 256 * u16::from(successor)
-    )
+/// An instance of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incarnation {
+    /// The node's index.
+    pub(super) node: u8,
+    /// The number of instances that the node had before.
+    pub(super) successor: u8,
 }
 
-/// The primary ENI's place in the fabric.
-fn place(node: u8, successor: u8) -> Result<Eni> {
-    let eni = Eni::on_node(node, successor, 0, Addressing::Addresses)?;
-    Ok(eni.with_own_v6())
+impl Incarnation {
+    /// The instance's id.
+    fn id(self) -> String {
+        format!(
+            "i-0fab{:013x}",
+            u16::from(self.node) + 256 * u16::from(self.successor)
+        )
+    }
+
+    /// The primary ENI's place in the fabric.
+    fn place(self) -> Result<Eni> {
+        let eni = Eni::on_node(self.node, self.successor, 0, Addressing::Addresses)?;
+        Ok(eni.with_own_v6())
+    }
 }
 
 /// The shipped policy of the operator, for a VPC.
@@ -117,23 +128,24 @@ fn taken(subnet: u8) -> Result<Vec<String>> {
     }
     let nodes = (0..=JOINED).flat_map(|node| (0..=SUCCESSORS).map(move |it| (node, it)));
     let address = |(node, successor)| {
-        let own = place(node, successor)?.own_address(Family::V6);
+        let own = Incarnation { node, successor }.place()?;
+        let own = own.own_address(Family::V6);
         Ok(own.context("it has one")?.to_string())
     };
     nodes.map(address).collect()
 }
 
-/// Starts a node's instance, or one of its successors.
+/// Starts an instance of a node.
 pub(super) fn start(
     cloud: &mut Cloud,
     now: Timestamp,
-    (node, successor): (u8, u8),
+    incarnation: Incarnation,
     kind: &str,
 ) -> Result<Instance> {
-    let id = instance(node, successor);
+    let id = incarnation.id();
     let spec = json!({
         "id": id, "type": kind, "subnet": subnet(0), "groups": [NODES.id],
-        "address": place(node, successor)?.own_address(Family::V4),
+        "address": incarnation.place()?.own_address(Family::V4),
     });
     cloud.start(&serde_json::from_value(spec)?, now)?;
     let held = |eni: &&std::sync::Arc<ec2_fake::Eni>| {
@@ -142,7 +154,7 @@ pub(super) fn start(
     };
     let primary = cloud.interfaces().find(held).context("it has an ENI")?;
     Ok(Instance {
-        primary: Eni::of_cloud(node, primary)?.with_own_v6(),
+        primary: Eni::of_cloud(incarnation.node, primary)?.with_own_v6(),
         kind: kind.to_owned(),
         id,
     })

@@ -4,12 +4,44 @@
 //! The codes are those of `include/uapi/linux/bpf_common.h` and `bpf.h`. A jump's offset counts the
 //! instructions that it skips.
 
-const fn instruction(op: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
-    op as u64
-        | (dst as u64) << 8
-        | (src as u64) << 12
-        | (off.cast_unsigned() as u64) << 16
-        | (imm.cast_unsigned() as u64) << 32
+/// The fields of an instruction, as `struct bpf_insn` names them.
+struct Fields {
+    op: u8,
+    dst: u8,
+    src: u8,
+    off: i16,
+    imm: i32,
+}
+
+impl Fields {
+    /// The fields of an instruction without operands.
+    const fn of(op: u8) -> Self {
+        Self {
+            op,
+            dst: 0,
+            src: 0,
+            off: 0,
+            imm: 0,
+        }
+    }
+
+    /// The first half of a load of 64 bits, of a kind of value.
+    const fn load(dst: u8, src: u8, imm: i32) -> Self {
+        Self {
+            dst,
+            src,
+            imm,
+            ..Self::of(0x18)
+        }
+    }
+
+    const fn encode(self) -> u64 {
+        self.op as u64
+            | (self.dst as u64) << 8
+            | (self.src as u64) << 12
+            | (self.off.cast_unsigned() as u64) << 16
+            | (self.imm.cast_unsigned() as u64) << 32
+    }
 }
 
 macro_rules! instructions {
@@ -18,7 +50,8 @@ macro_rules! instructions {
         $($(#[$doc])*
         #[must_use]
         pub const fn $name($($argument: $type),*) -> u64 {
-            instruction($op, $dst, $src, $off, $imm)
+            let fields = Fields { op: $op, dst: $dst, src: $src, off: $off, imm: $imm };
+            fields.encode()
         })+
     };
 }
@@ -81,7 +114,7 @@ instructions! {
 }
 
 /// Ends the program; R0 is its return code.
-pub const EXIT: u64 = instruction(0x95, 0, 0, 0, 0);
+pub const EXIT: u64 = Fields::of(0x95).encode();
 
 /// The register of the stack's end; addresses below it are the program's.
 pub const STACK: u8 = 10;
@@ -89,13 +122,13 @@ pub const STACK: u8 = 10;
 /// `dst` = a map (`BPF_PSEUDO_MAP_FD`).
 #[must_use]
 pub const fn map(dst: u8, fd: i32) -> [u64; 2] {
-    [instruction(0x18, dst, 1, 0, fd), 0]
+    [Fields::load(dst, 1, fd).encode(), 0]
 }
 
 /// `dst` = the value of an array with one entry (`BPF_PSEUDO_MAP_VALUE`).
 #[must_use]
 pub const fn map_value(dst: u8, fd: i32) -> [u64; 2] {
-    [instruction(0x18, dst, 2, 0, fd), 0]
+    [Fields::load(dst, 2, fd).encode(), 0]
 }
 
 /// Numbers of helpers: `enum bpf_func_id`.

@@ -51,13 +51,29 @@ struct Load {
     log: u64,
 }
 
+/// The size of a map's entries, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntrySize {
+    /// The size of a key.
+    pub key: usize,
+    /// The size of a value.
+    pub value: usize,
+}
+
+impl EntrySize {
+    /// The size of entries with these keys and values.
+    #[must_use]
+    pub const fn new(key: usize, value: usize) -> Self {
+        Self { key, value }
+    }
+}
+
 /// A map.
 #[derive(Debug)]
 pub struct OwnMap {
     fd: OwnedFd,
     kind: Kind,
-    /// Bytes of a key and of a value.
-    sizes: (usize, usize),
+    size: EntrySize,
 }
 
 fn new_fd<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
@@ -67,38 +83,37 @@ fn new_fd<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
 }
 
 impl OwnMap {
-    /// A map of so many entries, with keys and values of so many bytes. Hash tables and prefixes
-    /// take memory with each entry.
+    /// A map of so many entries of a size. Hash tables and prefixes take memory with each entry.
     ///
     /// # Errors
     /// Without root.
-    pub fn new(kind: Kind, sizes: (usize, usize), entries: usize) -> Result<Self> {
+    pub fn new(kind: Kind, size: EntrySize, entries: usize) -> Result<Self> {
         let flags = match kind {
             Kind::Hash | Kind::Prefixes => NO_PREALLOC,
             Kind::Array | Kind::Programs | Kind::PerCpuArray => 0,
         };
-        Self::with_flags(kind, sizes, entries, flags)
+        Self::with_flags(kind, size, entries, flags)
     }
 
     /// A hash table that takes the memory of all its entries at once.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn preallocated(sizes: (usize, usize), entries: usize) -> Result<Self> {
-        Self::with_flags(Kind::Hash, sizes, entries, 0)
+    pub fn preallocated(size: EntrySize, entries: usize) -> Result<Self> {
+        Self::with_flags(Kind::Hash, size, entries, 0)
     }
 
-    fn with_flags(kind: Kind, sizes: (usize, usize), entries: usize, flags: u32) -> Result<Self> {
+    fn with_flags(kind: Kind, size: EntrySize, entries: usize, flags: u32) -> Result<Self> {
         let mut attributes = Create {
             kind: kind as u32,
-            key_size: u32::try_from(sizes.0)?,
-            value_size: u32::try_from(sizes.1)?,
+            key_size: u32::try_from(size.key)?,
+            value_size: u32::try_from(size.value)?,
             max_entries: u32::try_from(entries)?,
             flags,
         };
         let fd = new_fd(command::CREATE, &mut attributes);
         let fd = fd.with_context(|| format!("a map of kind {kind:?}"))?;
-        Ok(Self { fd, kind, sizes })
+        Ok(Self { fd, kind, size })
     }
 
     /// The descriptor, for [`asm::map`].
@@ -115,7 +130,8 @@ impl OwnMap {
     /// # Panics
     /// When key or value have another length than the map's.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        assert_eq!((key.len(), value.len()), self.sizes, "lengths of an entry");
+        let size = EntrySize::new(key.len(), value.len());
+        assert_eq!(size, self.size, "lengths of an entry");
         let mut element = self.element(key, value.as_ptr());
         bpf(command::UPDATE, &mut element).context("an entry")?;
         Ok(())
@@ -130,14 +146,14 @@ impl OwnMap {
     /// # Panics
     /// When the key has another length than the map's.
     pub fn get(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
-        assert_eq!(key.len(), self.sizes.0, "length of a key");
+        assert_eq!(key.len(), self.size.key, "length of a key");
         // The kernel writes each CPU's value from a multiple of 8 on.
         let (copies, step) = match self.kind {
             Kind::PerCpuArray => {
                 let cpus = nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
-                (cpus, self.sizes.1.next_multiple_of(8))
+                (cpus, self.size.value.next_multiple_of(8))
             }
-            Kind::Hash | Kind::Array | Kind::Programs | Kind::Prefixes => (1, self.sizes.1),
+            Kind::Hash | Kind::Array | Kind::Programs | Kind::Prefixes => (1, self.size.value),
         };
         let mut values = vec![0; copies * step];
         match bpf(command::LOOKUP, &mut self.element(key, values.as_mut_ptr())) {
@@ -146,7 +162,9 @@ impl OwnMap {
             Err(error) => return Err(error).context("a look-up"),
         }
         let values = values.chunks_exact(step);
-        Ok(values.map(|value| value[..self.sizes.1].to_vec()).collect())
+        Ok(values
+            .map(|value| value[..self.size.value].to_vec())
+            .collect())
     }
 
     fn element(&self, key: &[u8], value: *const u8) -> Element {

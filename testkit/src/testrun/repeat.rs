@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 
 use super::asm::{self, helper};
-use super::assembled::{Kind, OwnMap, OwnProgram};
+use super::assembled::{EntrySize, Kind, OwnMap, OwnProgram};
 use super::assembler::context::{DATA, DATA_END, MARK};
 use super::context;
 use super::tables::{Runner, TestRun, bpf, command, pointer};
@@ -120,9 +120,9 @@ impl Repeater {
     /// # Errors
     /// Without root.
     pub fn new() -> Result<Self> {
-        let cursor = OwnMap::new(Kind::Array, (4, 8), 1)?;
-        let packets = OwnMap::new(Kind::Array, (4, MAX_PACKETS * SLOT), 1)?;
-        let tail = OwnMap::new(Kind::Programs, (4, 4), 1)?;
+        let cursor = OwnMap::new(Kind::Array, EntrySize::new(4, 8), 1)?;
+        let packets = OwnMap::new(Kind::Array, EntrySize::new(4, MAX_PACKETS * SLOT), 1)?;
+        let tail = OwnMap::new(Kind::Programs, EntrySize::new(4, 4), 1)?;
         Ok(Self {
             dispatcher: OwnProgram::load(&dispatcher(&cursor, &packets, &tail)?)?,
             noop: OwnProgram::noop()?,

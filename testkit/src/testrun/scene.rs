@@ -10,7 +10,7 @@ use datapath_common::abi::{
 use datapath_common::masquerade::PoolPolicy;
 
 use super::Programs;
-use crate::packet::{Body, Frame};
+use crate::packet::{Body, Frame, Macs};
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -21,6 +21,15 @@ pub struct Device {
     /// Its index.
     pub ifindex: u32,
     /// Its MAC.
+    pub mac: Mac,
+}
+
+/// A pod's interface.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    /// The host-side device.
+    pub device: Device,
+    /// The pod's own MAC.
     pub mac: Mac,
 }
 
@@ -43,6 +52,22 @@ pub const ENI_0: Device = device(21);
 pub const ENI_1: Device = device(22);
 /// A device of the host that is no ENI.
 pub const OTHER: Device = device(23);
+
+/// Pod A's interface.
+pub const IF_A: Interface = Interface {
+    device: VETH_A,
+    mac: POD_A,
+};
+/// Pod B's.
+pub const IF_B: Interface = Interface {
+    device: VETH_B,
+    mac: POD_B,
+};
+/// Pod C's.
+pub const IF_C: Interface = Interface {
+    device: VETH_C,
+    mac: POD_C,
+};
 
 /// Pod A's own MAC.
 pub const POD_A: Mac = [0x0a, 1, 2, 3, 4, 0xaa];
@@ -159,28 +184,29 @@ pub fn routable(net: &Net) -> IpAddr {
     }
 }
 
-/// A packet that a pod sends from behind this device.
+/// A packet that a pod sends by this interface.
 #[must_use]
-pub fn sent(from: (Device, Mac), source: IpAddr, destination: IpAddr, body: Body) -> Frame {
-    Frame::new((from.1, from.0.mac), source, destination, body)
+pub fn sent(from: Interface, source: IpAddr, destination: IpAddr, body: Body) -> Frame {
+    let macs = Macs::new(from.mac, from.device.mac);
+    Frame::new(macs, source, destination, body)
 }
 
 /// A packet of pod A's.
 #[must_use]
 pub fn from_a(net: &Net, destination: IpAddr, body: Body) -> Frame {
-    sent((VETH_A, POD_A), net.a, destination, body)
+    sent(IF_A, net.a, destination, body)
 }
 
 /// A packet that an ENI receives from the VPC's router.
 #[must_use]
 pub fn received(eni: Device, source: IpAddr, destination: IpAddr, body: Body) -> Frame {
-    Frame::new((STRANGER, eni.mac), source, destination, body)
+    Frame::new(Macs::new(STRANGER, eni.mac), source, destination, body)
 }
 
 /// A packet that the stack sends to pod A.
 #[must_use]
 pub fn to_a(net: &Net, source: IpAddr, body: Body) -> Frame {
-    Frame::new((VETH_A.mac, POD_A), source, net.a, body)
+    Frame::new(Macs::new(VETH_A.mac, POD_A), source, net.a, body)
 }
 
 /// The gateways of an ENI, different for each ENI.
@@ -214,22 +240,16 @@ pub fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
 /// # Panics
 /// When the MTU is invalid.
 #[must_use]
-pub fn endpoint(
-    eni: u8,
-    eni_ifindex: u32,
-    device: Device,
-    pod_mac: Mac,
-    mtu: usize,
-) -> AddressEntry {
+pub fn endpoint(eni: u8, eni_ifindex: u32, interface: Interface, mtu: usize) -> AddressEntry {
     AddressEntry::endpoint(EndpointAddress {
         eni,
         eni_ifindex,
         pool: PoolPolicy::Masquerade,
         via_stack: false,
-        ifindex: device.ifindex,
+        ifindex: interface.device.ifindex,
         mtu: u32::try_from(mtu).expect("an MTU"),
-        pod_mac,
-        host_mac: device.mac,
+        pod_mac: interface.mac,
+        host_mac: interface.device.mac,
         namespace: None,
     })
 }
@@ -239,9 +259,9 @@ pub fn endpoint(
 /// # Errors
 /// When the kernel refuses one.
 pub fn fill(programs: &mut Programs) -> Result<()> {
-    let a = endpoint(1, ENI_1.ifindex, VETH_A, POD_A, ENI_MTU);
-    let b = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
-    let c = endpoint(2, 0, VETH_C, POD_C, ENI_MTU);
+    let a = endpoint(1, ENI_1.ifindex, IF_A, ENI_MTU);
+    let b = endpoint(0, ENI_0.ifindex, IF_B, POD_B_MTU);
+    let c = endpoint(2, 0, IF_C, ENI_MTU);
     for net in [V4, V6] {
         programs.put_address(net.a, a)?;
         programs.put_address(net.b, b)?;
@@ -280,7 +300,7 @@ pub fn fill(programs: &mut Programs) -> Result<()> {
     programs.put_eni(1, eni(1, ENI_1, ENI_MTU))?;
     for number in [0, 1] {
         for is_v4 in [true, false] {
-            know_gateway(programs, (number, is_v4), &GatewayEntry::UNKNOWN)?;
+            know_gateway(programs, number, is_v4, &GatewayEntry::UNKNOWN)?;
         }
     }
     Ok(())
@@ -298,7 +318,7 @@ pub fn know_gateways(programs: &Programs) -> Result<()> {
             macs: [STRANGER, device.mac],
         };
         for is_v4 in [true, false] {
-            know_gateway(programs, (number, is_v4), &known)?;
+            know_gateway(programs, number, is_v4, &known)?;
         }
     }
     Ok(())
@@ -308,11 +328,7 @@ pub fn know_gateways(programs: &Programs) -> Result<()> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn know_gateway(
-    programs: &Programs,
-    (eni, is_v4): (u8, bool),
-    entry: &GatewayEntry,
-) -> Result<()> {
+pub fn know_gateway(programs: &Programs, eni: u8, is_v4: bool, entry: &GatewayEntry) -> Result<()> {
     let table = programs.table(map::GATEWAYS)?;
     table.put(&GatewayEntry::slot(eni, is_v4), entry)
 }

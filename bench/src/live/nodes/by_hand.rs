@@ -15,7 +15,7 @@ use datapath_common::abi::DEFAULT_FLOWS_V4;
 use datapath_common::checksum;
 use testkit::fabric::program::Action;
 use testkit::testrun::asm::{self, STACK, helper};
-use testkit::testrun::assembled::{Kind, OwnMap, OwnProgram};
+use testkit::testrun::assembled::{EntrySize, Kind, OwnMap, OwnProgram};
 use testkit::testrun::assembler::frame::{
     DESTINATION, DESTINATION_PORT, IP_SUM, PROTOCOL, SOURCE, SOURCE_PORT, TCP_SUM, UDP_END, UDP_SUM,
 };
@@ -53,7 +53,7 @@ const FLOWS: usize = DEFAULT_FLOWS_V4 as usize;
 
 /// An empty table of flows.
 pub(super) fn table() -> Result<OwnMap> {
-    OwnMap::new(Kind::Hash, (KEY_SIZE, VALUE_SIZE), FLOWS)
+    OwnMap::new(Kind::Hash, EntrySize::new(KEY_SIZE, VALUE_SIZE), FLOWS)
 }
 
 /// The program that opens a pod's flows with all checks, and its empty tables.

@@ -118,7 +118,7 @@ fn node<T>(
     let folder = fabric.pin_root();
     let folder = folder.parent().context("the fabric's bpffs")?;
     let mut programs = Vec::new();
-    for (name, instructions, at) in [
+    for (name, instructions, (device, hook)) in [
         ("floor_out", out, (host.as_str(), Hook::Ingress)),
         // Our datapath has a program there too, for packets that the host sends.
         (
@@ -129,7 +129,7 @@ fn node<T>(
         ("floor_in", back, (device.as_str(), Hook::Ingress)),
     ] {
         let mut program = ForeignProgram::load_uncounted(name, folder, &instructions)?;
-        program.attach_tcx_at(&fabric.node, at, Position::Last)?;
+        program.attach_tcx_at(&fabric.node, device, hook, Position::Last)?;
         programs.push(program);
     }
     let mut site = Site::new(fabric, pod)?;

@@ -292,7 +292,7 @@ impl ForeignProgram {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_tcx(&mut self, netns: &Netns, device: &str, position: Position) -> Result<()> {
-        self.attach_tcx_at(netns, (device, Hook::Ingress), position)
+        self.attach_tcx_at(netns, device, Hook::Ingress, position)
     }
 
     /// Attaches it to a TCX hook of a device.
@@ -302,7 +302,8 @@ impl ForeignProgram {
     pub fn attach_tcx_at(
         &mut self,
         netns: &Netns,
-        (device, hook): (&str, Hook),
+        device: &str,
+        hook: Hook,
         position: Position,
     ) -> Result<()> {
         let link = netns.enter(|| {

@@ -12,7 +12,7 @@ mod web;
 pub use connection::Connection;
 pub use echo::Echo;
 pub use exchange::{Protocol, connect_from_port, ping, tcp, tcp_bulk, udp, uninterrupted};
-pub use raw_ip::{fragments, of_protocol, send_ip};
+pub use raw_ip::{Datagram, of_protocol, send_ip};
 pub use session::{Asker, Session};
 pub use stream::{Report, Stream};
 pub use web::Web;

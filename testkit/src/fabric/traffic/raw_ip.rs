@@ -1,6 +1,6 @@
 //! Raw IP packets: fragments in any order, protocols without ports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 
 use anyhow::{Context as _, Result, bail};
@@ -25,16 +25,19 @@ struct Piece {
     more: bool,
 }
 
-/// One IP packet. The kernel fills in the checksum of an IPv4 header (raw(7)).
-fn packet(
+/// The ends and the protocol of an IP packet.
+#[derive(Clone, Copy, Debug)]
+struct Header {
     from: IpAddr,
     to: IpAddr,
     protocol: u8,
-    piece: Option<Piece>,
-    data: &[u8],
-) -> Result<Vec<u8>> {
+}
+
+/// One IP packet. The kernel fills in the checksum of an IPv4 header (raw(7)).
+fn packet(header: Header, piece: Option<Piece>, data: &[u8]) -> Result<Vec<u8>> {
+    let protocol = header.protocol;
     let mut packet = Vec::new();
-    match (from, to) {
+    match (header.from, header.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let length = u16::try_from(20 + data.len())?;
             let (id, place) = match piece {
@@ -74,37 +77,49 @@ fn place(piece: Piece) -> Result<u16> {
     Ok(u16::try_from(piece.offset / UNIT)?)
 }
 
-/// A UDP datagram in fragments of a size, a multiple of 8, under an id.
-///
-/// # Errors
-/// When the addresses are of different families, or the data is too long.
-pub fn fragments(
-    (from, source): (IpAddr, u16),
-    (to, destination): (IpAddr, u16),
-    id: u16,
-    size: usize,
-    data: &[u8],
-) -> Result<Vec<Vec<u8>>> {
-    let length = u16::try_from(8 + data.len())?;
-    let mut datagram = Vec::new();
-    for field in [source, destination, length, 0] {
-        datagram.extend(field.to_be_bytes());
+/// A UDP datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// The sender.
+    pub from: SocketAddr,
+    /// The receiver, of the same family.
+    pub to: SocketAddr,
+    /// The payload.
+    pub data: &'a [u8],
+}
+
+impl Datagram<'_> {
+    /// The datagram in fragments of a size, a multiple of 8, under an id.
+    ///
+    /// # Errors
+    /// When the addresses are of different families, or the data is too long.
+    pub fn fragments(&self, id: u16, size: usize) -> Result<Vec<Vec<u8>>> {
+        let header = Header {
+            from: self.from.ip(),
+            to: self.to.ip(),
+            protocol: UDP,
+        };
+        let length = u16::try_from(8 + self.data.len())?;
+        let mut datagram = Vec::new();
+        for field in [self.from.port(), self.to.port(), length, 0] {
+            datagram.extend(field.to_be_bytes());
+        }
+        datagram.extend(self.data);
+        let sum = checksum(header.from, header.to, length, &datagram);
+        datagram.splice(6..8, sum.to_be_bytes());
+        let count = datagram.len().div_ceil(size);
+        let pieces = datagram.chunks(size).enumerate();
+        pieces
+            .map(|(index, chunk)| {
+                let piece = Piece {
+                    id,
+                    offset: index * size,
+                    more: index + 1 < count,
+                };
+                packet(header, Some(piece), chunk)
+            })
+            .collect()
     }
-    datagram.extend(data);
-    let sum = checksum(from, to, length, &datagram);
-    datagram.splice(6..8, sum.to_be_bytes());
-    let count = datagram.len().div_ceil(size);
-    let pieces = datagram.chunks(size).enumerate();
-    pieces
-        .map(|(index, chunk)| {
-            let piece = Piece {
-                id,
-                offset: index * size,
-                more: index + 1 < count,
-            };
-            packet(from, to, UDP, Some(piece), chunk)
-        })
-        .collect()
 }
 
 /// The checksum of a UDP datagram with its pseudo-header (RFC 768, RFC 8200 section 8.1).
@@ -141,7 +156,8 @@ fn checksum(from: IpAddr, to: IpAddr, length: u16, datagram: &[u8]) -> u16 {
 /// # Errors
 /// When the addresses are of different families.
 pub fn of_protocol(from: IpAddr, to: IpAddr, protocol: u8, data: &[u8]) -> Result<Vec<u8>> {
-    packet(from, to, protocol, None, data)
+    let header = Header { from, to, protocol };
+    packet(header, None, data)
 }
 
 /// Sends packets from a place, in their order.
@@ -166,7 +182,7 @@ pub fn send_ip<'a>(
         )
         .context("a raw socket needs root")
     })?;
-    let to = SockaddrStorage::from(std::net::SocketAddr::new(to, 0));
+    let to = SockaddrStorage::from(SocketAddr::new(to, 0));
     for packet in packets {
         sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty())
             .with_context(|| format!("a packet of {} bytes from {}", packet.len(), from.address))?;

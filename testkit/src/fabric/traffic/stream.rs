@@ -78,30 +78,15 @@ pub struct Report {
     pub refused: Option<String>,
 }
 
-impl Stream {
-    /// Starts a stream of `rate` packets a second.
-    ///
-    /// # Errors
-    /// When an address is missing.
-    pub fn start(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
-        Self::start_with(from, to, rate, label, |_socket| Ok(()))
-    }
+/// The sockets of a stream.
+struct Sockets {
+    outgoing: UdpSocket,
+    incoming: UdpSocket,
+}
 
-    /// Starts a stream with IPv4 options in every packet: such packets take the host's stack.
-    ///
-    /// # Errors
-    /// When an address is missing or no IPv4 one.
-    pub fn start_by_stack(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
-        Self::start_with(from, to, rate, label, set_options)
-    }
-
-    fn start_with(
-        from: Place,
-        to: Place,
-        rate: u64,
-        label: &str,
-        prepare: fn(&UdpSocket) -> Result<()>,
-    ) -> Result<Self> {
+impl Sockets {
+    /// Opens them at two places. The outgoing one is prepared before it is connected.
+    fn open(from: Place, to: Place, prepare: fn(&UdpSocket) -> Result<()>) -> Result<Self> {
         let incoming = to.netns.enter(|| {
             let socket = UdpSocket::bind((to.address, 0))?;
             setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
@@ -115,6 +100,33 @@ impl Stream {
             socket.connect(target)?;
             Ok(socket)
         })?;
+        Ok(Self { outgoing, incoming })
+    }
+}
+
+impl Stream {
+    /// Starts a stream of `rate` packets a second.
+    ///
+    /// # Errors
+    /// When an address is missing.
+    pub fn start(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
+        let sockets = Sockets::open(from, to, |_socket| Ok(()))?;
+        let label = format!("{label} {} -> {}", from.address, to.address);
+        Ok(Self::run(sockets, rate, label))
+    }
+
+    /// Starts a stream with IPv4 options in every packet: such packets take the host's stack.
+    ///
+    /// # Errors
+    /// When an address is missing or no IPv4 one.
+    pub fn start_by_stack(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
+        let sockets = Sockets::open(from, to, set_options)?;
+        let label = format!("{label} {} -> {}", from.address, to.address);
+        Ok(Self::run(sockets, rate, label))
+    }
+
+    fn run(sockets: Sockets, rate: u64, label: String) -> Self {
+        let Sockets { outgoing, incoming } = sockets;
         let progress = Arc::new(Progress::default());
         let sender = {
             let progress = Arc::clone(&progress);
@@ -128,12 +140,12 @@ impl Stream {
             let progress = Arc::clone(&progress);
             thread::spawn(move || receive(&incoming, &progress))
         };
-        Ok(Self {
-            label: format!("{label} {} -> {}", from.address, to.address),
+        Self {
+            label,
             progress,
             sender,
             receiver,
-        })
+        }
     }
 
     /// Waits until all packets sent so far have arrived, so that none is in flight.

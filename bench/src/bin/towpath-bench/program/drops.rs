@@ -5,11 +5,11 @@ use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{DropReason, Outcome};
-use testkit::packet::{Body, Frame, Piece, other};
+use testkit::packet::{Body, Frame, Macs, Piece, other};
 use testkit::testrun::DROP;
 use testkit::testrun::scene::{
-    Device, ENI_1, Net, POD_A, POD_C, V4, V6, VETH_A, VETH_C, fill, from_a, gateways,
-    know_gateways, received, sent, unroutable,
+    Device, ENI_1, IF_C, Net, POD_A, V4, V6, VETH_A, VETH_C, fill, from_a, gateways, know_gateways,
+    received, sent, unroutable,
 };
 
 use super::meter::{Expected, Meter, Path, packet};
@@ -25,12 +25,11 @@ const LLDP: u16 = 0x88cc;
 pub(super) fn dropped(
     program: Program,
     device: Device,
-    what: &str,
     frame: Vec<u8>,
     reason: DropReason,
 ) -> Path {
     Path {
-        name: format!("drop: {}, {}{what}", reason.name(), program.name()),
+        name: format!("drop: {}, {}", reason.name(), program.name()),
         program,
         on: on(device),
         packets: vec![packet(frame, 0)],
@@ -41,6 +40,12 @@ pub(super) fn dropped(
     }
 }
 
+/// A path of one family.
+fn of_family(mut path: Path, net: &Net) -> Path {
+    path.name = format!("{}, {}", path.name, net.family);
+    path
+}
+
 /// A packet of a pod's device that the stack forwarded to an ENI.
 fn carried(mut path: Path, by: Device) -> Path {
     path.on.ingress_ifindex = by.ifindex;
@@ -49,14 +54,11 @@ fn carried(mut path: Path, by: Device) -> Path {
 
 /// The paths of one family.
 fn paths(net: &Net) -> Vec<Path> {
-    let family = format!(", {}", net.family);
     let sends = |device, frame: &Frame, reason| {
-        let program = Program::FromEndpoint;
-        dropped(program, device, &family, frame.bytes(), reason)
+        dropped(Program::FromEndpoint, device, frame.bytes(), reason)
     };
     let comes = |device, frame: &Frame, reason| {
-        let program = Program::FromNetwork;
-        dropped(program, device, &family, frame.bytes(), reason)
+        dropped(Program::FromNetwork, device, frame.bytes(), reason)
     };
     let to_outside = |body| from_a(net, net.outside, body);
     let later = Piece {
@@ -65,19 +67,17 @@ fn paths(net: &Net) -> Vec<Path> {
         more: false,
         id: 4711,
     };
-    let of_c = sent((VETH_C, POD_C), net.c, net.outside, UDP.1);
+    let of_c = sent(IF_C, net.c, net.outside, UDP.1);
     let service = from_a(net, net.service, UDP.1);
     let service = dropped(
         Program::ToNetwork,
         ENI_1,
-        &family,
         service.bytes(),
         DropReason::ServiceNotTranslated,
     );
     let mut sent_back = dropped(
         Program::ToNetwork,
         ENI_1,
-        &family,
         received(ENI_1, net.outside, net.free, UDP.1).bytes(),
         DropReason::ForeignSource,
     );
@@ -139,31 +139,29 @@ fn paths(net: &Net) -> Vec<Path> {
         let length = if net.a.is_ipv4() { 16 } else { 18 };
         longer[length] = 0x40;
         let reason = DropReason::Truncated;
-        paths.push(dropped(program, device, &family, longer, reason));
+        paths.push(dropped(program, device, longer, reason));
         let mut broken = frame.bytes();
         broken[14] = 0x10;
         let reason = DropReason::MalformedHeader;
-        paths.push(dropped(program, device, &family, broken, reason));
+        paths.push(dropped(program, device, broken, reason));
     }
-    paths.extend(nowhere(net, &family));
-    paths
+    paths.extend(nowhere(net));
+    paths.into_iter().map(|path| of_family(path, net)).collect()
 }
 
 /// Packets to and from an address that no network routes.
-fn nowhere(net: &Net, family: &str) -> [Path; 2] {
+fn nowhere(net: &Net) -> [Path; 2] {
     let [_, address, _] = unroutable(net);
     [
         dropped(
             Program::FromEndpoint,
             VETH_A,
-            family,
             from_a(net, address, UDP.1).bytes(),
             DropReason::UnroutableDestination,
         ),
         dropped(
             Program::FromNetwork,
             ENI_1,
-            family,
             received(ENI_1, address, net.a, UDP.1).bytes(),
             DropReason::UnroutableSource,
         ),
@@ -173,9 +171,9 @@ fn nowhere(net: &Net, family: &str) -> [Path; 2] {
 /// Frames that are no IP packets.
 fn frames() -> Vec<Path> {
     let program = Program::FromEndpoint;
-    let macs = (POD_A, VETH_A.mac);
+    let macs = Macs::new(POD_A, VETH_A.mac);
     [(VLAN, DropReason::VlanTagged), (LLDP, DropReason::NotIp)]
-        .map(|(ether_type, reason)| dropped(program, VETH_A, "", other(macs, ether_type), reason))
+        .map(|(ether_type, reason)| dropped(program, VETH_A, other(macs, ether_type), reason))
         .into()
 }
 
@@ -205,11 +203,10 @@ fn without_address(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
         let path = dropped(
             Program::FromEndpoint,
             VETH_A,
-            &format!(", {}", net.family),
             from_a(&net, net.outside, UDP.1).bytes(),
             DropReason::NoTranslationAddress,
         );
-        meter.measure(&path, variants.usual(), &[])?;
+        meter.measure(&of_family(path, &net), variants.usual(), &[])?;
     }
     for variant in &mut variants.0 {
         fill(&mut variant.programs)?;

@@ -9,7 +9,7 @@ use loader::bpf;
 use loader::bpf::DatapathSettings;
 use testkit::testrun::Programs;
 use testkit::testrun::scene::{
-    self, ENI_0, ENI_1, POD_B, STRANGER, V4, VETH_A, VETH_B, from_a, received, sent, to_a,
+    self, ENI_0, ENI_1, IF_B, STRANGER, V4, VETH_A, VETH_B, from_a, received, sent, to_a,
 };
 
 use super::drops::dropped;
@@ -42,7 +42,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     };
     let (out, back) = (Program::FromEndpoint, Program::FromNetwork);
     let of_a = |port| from_a(&V4, V4.outside, UDP.1).ports(port, 53).bytes();
-    let of_b = sent((VETH_B, POD_B), V4.b, V4.outside, UDP.1).ports(50_002, 53);
+    let of_b = sent(IF_B, V4.b, V4.outside, UDP.1).ports(50_002, 53);
     let asks_a = |port| {
         received(ENI_1, V4.outside, V4.a, UDP.1)
             .ports(port, 53)
@@ -65,7 +65,6 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
         path.on.ingress_ifindex = ENI_0.ifindex;
         path
     };
-    let drop = |program, device, frame, reason| dropped(program, device, "", frame, reason);
     let noting = Program::ToEndpoint;
     // Each first packet takes the room.
     for (first, refused) in [
@@ -78,9 +77,9 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
                 leaves(Verdict::Translated),
             ),
             vec![
-                drop(out, VETH_A, of_a(50_001), DropReason::QuotaExceeded),
-                drop(out, VETH_B, of_b.bytes(), DropReason::FlowsFull),
-                drop(out, VETH_A, to_metadata, DropReason::MetadataBlocked),
+                dropped(out, VETH_A, of_a(50_001), DropReason::QuotaExceeded),
+                dropped(out, VETH_B, of_b.bytes(), DropReason::FlowsFull),
+                dropped(out, VETH_A, to_metadata, DropReason::MetadataBlocked),
             ],
         ),
         (
@@ -92,8 +91,8 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
                 leaves(Verdict::Local),
             ),
             vec![
-                drop(back, ENI_1, asks_a(3002), DropReason::InboundQuotaExceeded),
-                drop(back, ENI_0, asks_b.bytes(), DropReason::InboundFull),
+                dropped(back, ENI_1, asks_a(3002), DropReason::InboundQuotaExceeded),
+                dropped(back, ENI_0, asks_b.bytes(), DropReason::InboundFull),
             ],
         ),
         (
@@ -104,7 +103,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
                 comes(3004),
                 passes(Verdict::Noted),
             )),
-            vec![by_eni(drop(
+            vec![by_eni(dropped(
                 noting,
                 VETH_A,
                 comes(3005),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 use testkit::testrun::REDIRECT;
-use testkit::testrun::assembled::{Kind, OwnMap, OwnProgram};
+use testkit::testrun::assembled::{EntrySize, Kind, OwnMap, OwnProgram};
 use testkit::testrun::assembler::frame::{DESTINATION, SOURCE, SOURCE_PORT as PORTS};
 use testkit::testrun::repeat::Packet;
 
@@ -145,9 +145,9 @@ impl Floor {
     /// Programs that only insert an entry into an empty table, which allocates memory for each
     /// entry like ours, or has allocated all of it.
     pub(super) fn opening() -> Result<[Built; 2]> {
-        let sizes = (Lookup::Flow(DESTINATION).size(), NEW_VALUE);
-        let growing = OwnMap::new(Kind::Hash, sizes, ENTRIES)?;
-        let whole = OwnMap::preallocated(sizes, ENTRIES)?;
+        let size = EntrySize::new(Lookup::Flow(DESTINATION).size(), NEW_VALUE);
+        let growing = OwnMap::new(Kind::Hash, size, ENTRIES)?;
+        let whole = OwnMap::preallocated(size, ENTRIES)?;
         Ok([
             Self::inserting("floor: new flow, one insertion", growing)?,
             Self::inserting("floor: new flow, one insertion, preallocated table", whole)?,
@@ -243,7 +243,7 @@ impl Lookup {
         if self == Self::Cache {
             return cache(packets);
         }
-        let map = OwnMap::new(self.kind(), (self.size(), VALUE), ENTRIES)?;
+        let map = OwnMap::new(self.kind(), EntrySize::new(self.size(), VALUE), ENTRIES)?;
         let keys: BTreeSet<_> = packets
             .iter()
             .map(|packet| self.key(&packet.frame))
@@ -258,7 +258,7 @@ impl Lookup {
 /// A cache with the first packet at every index: the index need not be computed, and for one packet
 /// the cost is the same.
 fn cache(packets: &[Packet]) -> Result<OwnMap> {
-    let map = OwnMap::new(Kind::Array, (4, VALUE), CACHE)?;
+    let map = OwnMap::new(Kind::Array, EntrySize::new(4, VALUE), CACHE)?;
     let packet = packets.first().context("a floor without a packet")?;
     let mut value = vec![0x0a; VALUE];
     value[usize::from(CACHED.unsigned_abs())..].copy_from_slice(&Lookup::Cache.key(&packet.frame));

@@ -6,7 +6,7 @@ use anyhow::Result;
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{Outcome, Verdict};
-use testkit::packet::{Body, Frame};
+use testkit::packet::{Body, Frame, Macs};
 use testkit::testrun::repeat::On;
 use testkit::testrun::scene::{
     Device, ENI_0, ENI_1, Net, STRANGER, V4, V6, VETH_A, from_a, received, to_a,
@@ -244,7 +244,12 @@ fn stack(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
 fn host(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
     let name = |what: &str| format!("{what}, udp {}", net.family);
     let sent = |eni: Device, number: usize| {
-        let frame = Frame::new((eni.mac, STRANGER), net.snat[number], net.outside, UDP.1);
+        let frame = Frame::new(
+            Macs::new(eni.mac, STRANGER),
+            net.snat[number],
+            net.outside,
+            UDP.1,
+        );
         frame.ports(30_000, 53)
     };
     let comes = received(ENI_0, net.outside, net.snat[0], UDP.1).ports(53, 30_000);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use testkit::testrun::asm::{self, STACK, helper};
-use testkit::testrun::assembled::{Kind, OwnMap, OwnProgram};
+use testkit::testrun::assembled::{EntrySize, Kind, OwnMap, OwnProgram};
 use testkit::testrun::scene::{ENI_1, V4, VETH_A, from_a};
 
 use super::meter::{Meter, packet};
@@ -22,17 +22,17 @@ struct Step {
 }
 
 /// A look-up of a key that the program has prepared.
-fn look_up(name: &'static str, kind: Kind, sizes: (usize, usize), entries: usize) -> Result<Step> {
-    let map = OwnMap::new(kind, sizes, entries)?;
-    let mut key = vec![0; sizes.0];
+fn look_up(name: &'static str, kind: Kind, size: EntrySize, entries: usize) -> Result<Step> {
+    let map = OwnMap::new(kind, size, entries)?;
+    let mut key = vec![0; size.key];
     let mut code = Vec::new();
     if kind == Kind::Prefixes {
-        let length = 8 * i32::try_from(sizes.0 - 4)?;
+        let length = 8 * i32::try_from(size.key - 4)?;
         key[..4].copy_from_slice(&length.to_ne_bytes());
         code.push(asm::store_word_imm(STACK, PLACE, length));
     }
     if kind != Kind::PerCpuArray {
-        map.put(&key, &vec![0; sizes.1])?;
+        map.put(&key, &vec![0; size.value])?;
     }
     code.extend(asm::map(1, map.fd()));
     code.extend([
@@ -62,38 +62,43 @@ fn steps() -> Result<Vec<Step>> {
         look_up(
             "primitive: hash look-up, 4-byte key",
             Kind::Hash,
-            (4, 32),
+            EntrySize::new(4, 32),
             65_536,
         )?,
         look_up(
             "primitive: hash look-up, 16-byte key",
             Kind::Hash,
-            (16, 28),
+            EntrySize::new(16, 28),
             16_384,
         )?,
         look_up(
             "primitive: hash look-up, 24-byte key",
             Kind::Hash,
-            (24, 48),
+            EntrySize::new(24, 48),
             262_144,
         )?,
         look_up(
             "primitive: hash look-up, 40-byte key",
             Kind::Hash,
-            (40, 4),
+            EntrySize::new(40, 4),
             262_144,
         )?,
         look_up(
             "primitive: LPM look-up, one prefix",
             Kind::Prefixes,
-            (20, 4),
+            EntrySize::new(20, 4),
             16_384,
         )?,
-        look_up("primitive: array look-up", Kind::Array, (4, 64), 256)?,
+        look_up(
+            "primitive: array look-up",
+            Kind::Array,
+            EntrySize::new(4, 64),
+            256,
+        )?,
         look_up(
             "primitive: per-CPU array look-up",
             Kind::PerCpuArray,
-            (4, 16),
+            EntrySize::new(4, 16),
             1024,
         )?,
         call(

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use datapath_common::abi::AddressEntry;
 use testkit::testrun::asm::{self, STACK, helper};
-use testkit::testrun::assembled::{Kind, OwnMap};
+use testkit::testrun::assembled::{EntrySize, Kind, OwnMap};
 use testkit::testrun::assembler::Assembler;
 use testkit::testrun::assembler::context::{DEVICE, LENGTH};
 use testkit::testrun::assembler::frame::{DESTINATION, SOURCE, TCP_END, TCP_FLAGS, TCP_SUM, TTL};
@@ -71,11 +71,15 @@ impl Checks {
     /// Tables for one endpoint, with the exempt destinations of a node with default settings.
     pub(in super::super) fn new(ends: Ends) -> Result<Self> {
         let checks = Self {
-            addresses: OwnMap::new(Kind::Hash, (ADDRESS, size_of::<AddressEntry>()), ADDRESSES)?,
-            exempt: OwnMap::new(Kind::Prefixes, (4 + ADDRESS, 4), PREFIXES)?,
-            quota: OwnMap::new(Kind::Array, (4, 8), ENDPOINTS)?,
-            generation: OwnMap::new(Kind::Array, (4, 4), 1)?,
-            counters: OwnMap::new(Kind::PerCpuArray, (4, 16), COUNTERS)?,
+            addresses: OwnMap::new(
+                Kind::Hash,
+                EntrySize::new(ADDRESS, size_of::<AddressEntry>()),
+                ADDRESSES,
+            )?,
+            exempt: OwnMap::new(Kind::Prefixes, EntrySize::new(4 + ADDRESS, 4), PREFIXES)?,
+            quota: OwnMap::new(Kind::Array, EntrySize::new(4, 8), ENDPOINTS)?,
+            generation: OwnMap::new(Kind::Array, EntrySize::new(4, 4), 1)?,
+            counters: OwnMap::new(Kind::PerCpuArray, EntrySize::new(4, 16), COUNTERS)?,
         };
         let mut entry = [0; size_of::<AddressEntry>()];
         entry[..4].copy_from_slice(&ends.device.to_ne_bytes());

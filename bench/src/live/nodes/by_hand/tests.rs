@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
 use datapath_common::abi::AddressEntry;
-use testkit::packet::{Body, Frame};
+use testkit::packet::{Body, Frame, Macs};
 use testkit::testrun::tables::{Given, Made};
 
 use super::checks::{COUNTER, ENDPOINT, SEEN, STATE, mapped};
@@ -36,7 +36,7 @@ struct Floor {
 
 impl Floor {
     fn new() -> Self {
-        let flows = OwnMap::new(Kind::Hash, (KEY_SIZE, VALUE_SIZE), 64).unwrap();
+        let flows = OwnMap::new(Kind::Hash, EntrySize::new(KEY_SIZE, VALUE_SIZE), 64).unwrap();
         let checks = Checks::new(ENDS).unwrap();
         let load = |code: Vec<u64>| OwnProgram::load(&code).unwrap();
         Self {
@@ -124,7 +124,7 @@ fn run(program: &OwnProgram, frame: &Frame) -> Made {
 }
 
 fn frame(from: Ipv4Addr, to: Ipv4Addr, body: Body) -> Frame {
-    let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let macs = Macs::new([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     Frame::new(macs, from.into(), to.into(), body)
 }
 
