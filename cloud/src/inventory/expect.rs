@@ -46,10 +46,11 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    /// Reports if a read that began at `begun` ends it. `read` is the ENI in that read.
-    pub(super) fn is_settled(&self, begun: Time, read: Option<&Eni>) -> bool {
+    /// Reports if a read that began at `begun` ends it. `read` is the ENI in that read. Reads by id
+    /// lag little: a late one decides.
+    pub(super) fn is_settled(&self, begun: Time, read: Option<&Eni>, by_id: bool) -> bool {
         let age = begun.since(self.since);
-        age >= GIVES_UP || (age >= SETTLES && self.change.agrees(read))
+        age >= GIVES_UP || (age >= SETTLES && (by_id || self.change.agrees(read)))
     }
 
     /// Reports if a read that began then is too early to deny it.
@@ -59,6 +60,20 @@ impl Expectation {
 }
 
 impl Change {
+    /// Makes an earlier answer void as far as this one is about the same blocks or groups.
+    /// Returns false if nothing of it is left.
+    pub(super) fn leaves(&self, earlier: &mut Self) -> bool {
+        match (self, earlier) {
+            (Self::Assigned(new), Self::Unassigned(old))
+            | (Self::Unassigned(new), Self::Assigned(old)) => {
+                old.retain(|block| !new.contains(block));
+                !old.is_empty()
+            }
+            (Self::Grouped(_), Self::Grouped(_)) => false,
+            _ => true,
+        }
+    }
+
     /// Reports if a read shows the change.
     fn agrees(&self, read: Option<&Eni>) -> bool {
         let Some(eni) = read else {

@@ -65,11 +65,7 @@ impl Known {
             Change::Assigned(blocks) => blocks.iter().copied().collect(),
             _ => Vec::new(),
         };
-        // A later answer about the ENI's groups makes an earlier one void.
-        if matches!(change, Change::Grouped(_)) {
-            self.expected
-                .retain(|it| !matches!(it.change, Change::Grouped(_)));
-        }
+        self.expected.retain_mut(|it| change.leaves(&mut it.change));
         self.expected.push(Expectation { change, since: now });
         self.show(now);
         for block in answered {
@@ -87,7 +83,8 @@ impl Known {
         if by_id {
             self.by_id_at = Some(begun);
         }
-        self.expected.retain(|it| !it.is_settled(begun, Some(eni)));
+        self.expected
+            .retain(|it| !it.is_settled(begun, Some(eni), by_id));
         self.read = eni.clone();
         self.read_at = begun;
         self.missed = None;
@@ -123,6 +120,12 @@ impl Known {
         !is_expected && !self.shown.blocks.contains(block)
     }
 
+    /// Returns true if an answer assigned a block, and no read has settled that.
+    pub(super) fn was_given(&self, block: &IpNet) -> bool {
+        let mut expected = self.expected.iter();
+        expected.any(|it| matches!(&it.change, Change::Assigned(blocks) if blocks.contains(block)))
+    }
+
     /// Updates from a read that lacks the ENI. Returns true if the ENI is gone: the operator
     /// deleted it and the read is late enough, or reads have lacked it for long and now one by id
     /// does, too.
@@ -131,7 +134,7 @@ impl Known {
             return false;
         }
         if let Some(deleted) = self.deletion() {
-            return deleted.is_settled(begun, None);
+            return deleted.is_settled(begun, None, by_id);
         }
         if self.is_fresh(begun) {
             return false;

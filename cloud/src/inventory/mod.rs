@@ -108,6 +108,14 @@ impl Inventory {
         known.into_iter().all(|it| it.lacks(block))
     }
 
+    /// True if EC2 answered lately that it assigned a block to an ENI of an instance.
+    #[must_use]
+    pub fn was_given(&self, instance: &InstanceId, block: &IpNet) -> bool {
+        let ids = self.by_instance.get(instance).into_iter().flatten();
+        let mut known = ids.filter_map(|id| self.known.get(id));
+        known.any(|it| it.was_given(block))
+    }
+
     /// The beginning of the last listing of all loose ENIs.
     #[must_use]
     pub fn loose_read(&self) -> Option<Time> {

@@ -311,3 +311,39 @@ fn enis_of_no_instance_and_no_cluster_are_of_no_concern_before_they_are_known() 
     inventory.merge(&by_id(1, "eni-3", &[&of_another]));
     assert!(inventory.concerns(&of_another));
 }
+
+#[test]
+fn a_block_that_ec2_gives_again_is_not_hidden_by_the_answer_that_it_was_taken() {
+    let eni = Eni {
+        blocks: blocks(&["10.0.0.17/32"]),
+        ..attached("eni-1", "i-1", 1)
+    };
+    let mut inventory = inventory(&[&eni]);
+    let block = eni.blocks.clone();
+    inventory.expect(&eni.id, Change::Unassigned(block.clone()), at(10));
+    assert!(!inventory.was_given(&"i-1".into(), &"10.0.0.17/32".parse().unwrap()));
+    inventory.expect(&eni.id, Change::Assigned(block.clone()), at(11));
+    assert!(inventory.was_given(&"i-1".into(), &"10.0.0.17/32".parse().unwrap()));
+    inventory.merge(&read(41, Scope::All, &[&eni]));
+    assert_eq!(inventory.get(&eni.id).unwrap().blocks, block);
+}
+
+#[test]
+fn a_late_read_by_id_decides_against_an_answer() {
+    let eni = Eni {
+        blocks: blocks(&["10.0.0.17/32"]),
+        ..attached("eni-1", "i-1", 1)
+    };
+    let mut inventory = inventory(&[&eni]);
+    let block = eni.blocks.clone();
+    inventory.expect(&eni.id, Change::Unassigned(block.clone()), at(10));
+    for begun in [39, 40] {
+        inventory.merge(&read(begun, Scope::All, &[&eni]));
+        assert!(inventory.get(&eni.id).unwrap().blocks.is_empty(), "{begun}");
+    }
+    inventory.merge(&by_id(39, "eni-1", &[&eni]));
+    assert!(inventory.get(&eni.id).unwrap().blocks.is_empty());
+    // Another call without an answer may have assigned it again.
+    inventory.merge(&by_id(40, "eni-1", &[&eni]));
+    assert_eq!(inventory.get(&eni.id).unwrap().blocks, block);
+}

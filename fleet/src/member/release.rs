@@ -68,6 +68,10 @@ pub(crate) struct Releases {
     returning: BTreeSet<IpNet>,
     /// Marked blocks of an object that went back in time. Pods may have had addresses of them since.
     void: BTreeSet<IpNet>,
+    /// Marked blocks that EC2 took back, as this leader has seen.
+    taken: BTreeSet<IpNet>,
+    /// Those of them that EC2 answered it has assigned again. They are new blocks.
+    reused: BTreeSet<IpNet>,
     /// ENIs without a block, each with the time since when.
     empty: BTreeMap<EniId, Time>,
     /// Blocks to mark now.
@@ -158,10 +162,13 @@ impl Releases {
             .map(|block| (block, self.marked.get(&block).copied().unwrap_or(now)))
             .collect();
         let marked = &self.marked;
-        self.void.retain(|block| marked.contains_key(block));
-        self.returning = marked.keys().copied().collect();
-        self.returning
-            .retain(|block| claimed.contains(block) || self.void.contains(block));
+        for blocks in [&mut self.void, &mut self.taken, &mut self.reused] {
+            blocks.retain(|block| marked.contains_key(block));
+        }
+        let returns = |block: &&IpNet| {
+            claimed.contains(*block) || self.void.contains(*block) || self.reused.contains(*block)
+        };
+        self.returning = marked.keys().filter(returns).copied().collect();
         self.grace = if marks::has_agent(object) {
             RETURN_TIME
         } else {
@@ -171,7 +178,7 @@ impl Releases {
 
     fn note_ended(&mut self, marked: &BTreeSet<IpNet>) {
         for block in self.marked.keys().filter(|it| !marked.contains(it)) {
-            if self.gone.contains(block) {
+            if self.gone.contains(block) || self.reused.contains(block) {
                 self.ended.released.insert(*block);
             } else if self.returning.contains(block) && !self.void.contains(block) {
                 self.ended.returned.insert(*block);
@@ -197,6 +204,9 @@ impl Releases {
         self.empty.clear();
         self.chosen.clear();
         self.gone.clear();
+        self.taken.clear();
+        let reused = std::mem::take(&mut self.reused);
+        self.returning.retain(|block| !reused.contains(block));
         self.words.begin_epoch(now);
         for since in self.marked.values_mut() {
             *since = now;
@@ -215,14 +225,17 @@ impl Releases {
             .copied()
             .filter(|block| is_read && inventory.lacks(instance, block))
             .collect();
+        let enis = inventory.of_instance(instance);
+        let attached: BTreeSet<IpNet> = enis.flat_map(|eni| eni.blocks.iter().copied()).collect();
+        if is_read {
+            self.note_reused(&attached, |block| inventory.was_given(instance, block));
+        }
         let mut answer = Release {
             leaving: self.marked.keys().copied().collect(),
             ..Release::default()
         };
         answer.leaving.retain(|it| !self.returning.contains(it));
         let has_late_reads = |block: &IpNet| is_read && inventory.lacks(instance, block);
-        let enis = inventory.of_instance(instance);
-        let attached: BTreeSet<IpNet> = enis.flat_map(|eni| eni.blocks.iter().copied()).collect();
         self.words.note_ready(&attached, has_late_reads, now);
         answer.leaving.extend(self.words.ready());
         self.chosen.clear();
@@ -264,6 +277,19 @@ impl Releases {
         let empty = empty.filter(|(_, since)| now.since(**since) >= EMPTY);
         answer.empty = empty.map(|(id, _)| id.clone()).collect();
         answer
+    }
+
+    /// Notes the marked blocks that EC2 has assigned again. It can do so at once, and would do so
+    /// again and again if such a block were released for its old mark.
+    fn note_reused(&mut self, attached: &BTreeSet<IpNet>, was_given: impl Fn(&IpNet) -> bool) {
+        for block in self.marked.keys() {
+            if !attached.contains(block) {
+                self.taken.insert(*block);
+            } else if self.taken.contains(block) && was_given(block) {
+                self.reused.insert(*block);
+                self.returning.insert(*block);
+            }
+        }
     }
 
     /// The empty ENIs of this cluster, each with the time since when.

@@ -22,5 +22,6 @@ mod release;
 mod reports;
 mod reports_network;
 mod reports_writes;
+mod reuse;
 mod scale;
 mod static_ip;

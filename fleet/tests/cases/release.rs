@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A node with this number of addresses, all claimed by an agent of this project, and an operator
 /// that leads.
-fn bed(addresses: u32) -> Bed {
+pub(crate) fn bed(addresses: u32) -> Bed {
     let settings = Settings {
         release: ReleaseMode::On,
         ..Settings::of(CLUSTER)
@@ -36,7 +36,7 @@ fn bed(addresses: u32) -> Bed {
 }
 
 /// The single addresses that the status shows, as blocks.
-fn singles(bed: &Bed) -> BTreeSet<String> {
+pub(crate) fn singles(bed: &Bed) -> BTreeSet<String> {
     let enis = bed.api.objects["one"]["status"]["eni"]["enis"].as_object();
     let lists = enis.into_iter().flatten().map(|(_, eni)| &eni["addresses"]);
     let addresses = lists.filter_map(Value::as_array).flatten();
@@ -46,7 +46,7 @@ fn singles(bed: &Bed) -> BTreeSet<String> {
 }
 
 /// The agent claims these blocks and no others.
-fn claim(bed: &mut Bed, blocks: &BTreeSet<String>) {
+pub(crate) fn claim(bed: &mut Bed, blocks: &BTreeSet<String>) {
     let allocated = json!([{"pool": "default", "cidrs": blocks}]);
     bed.change(
         "one",
@@ -54,14 +54,14 @@ fn claim(bed: &mut Bed, blocks: &BTreeSet<String>) {
     );
 }
 
-fn marks(bed: &Bed) -> BTreeSet<String> {
+pub(crate) fn marks(bed: &Bed) -> BTreeSet<String> {
     let map = bed.api.objects["one"]["status"]["ipam"]["release-ips"].as_object();
     let keys = map.into_iter().flat_map(serde_json::Map::keys);
     keys.filter(|key| key.contains("/32")).cloned().collect()
 }
 
 /// The agent wants so many addresses and gives the last blocks back.
-fn shrink(bed: &mut Bed, to: usize) -> BTreeSet<String> {
+pub(crate) fn shrink(bed: &mut Bed, to: usize) -> BTreeSet<String> {
     let kept: BTreeSet<String> = singles(bed).into_iter().take(to).collect();
     let given: BTreeSet<String> = singles(bed).difference(&kept).cloned().collect();
     bed.request("one", u32::try_from(to).unwrap());
