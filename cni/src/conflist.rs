@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::failure::{Code, Failure};
-use crate::request::config::{Config, IPAM_PLUGIN, PLUGIN, Role};
+use crate::request::config::{Config, IPAM_PLUGIN, Invocation, PLUGIN, Role};
 use crate::request::environment::Command;
 use crate::spec::SpecVersion;
 
@@ -37,8 +37,14 @@ pub fn check(text: &[u8]) -> Result<Config, Failure> {
             _ => continue,
         };
         let config = of_plugin(&list, plugin);
-        let parse = |version| Config::parse(role, Command::Add, version, &config, &[]);
-        let all = versions.iter().map(|version| parse(*version).map_err(at));
+        let all = versions.iter().map(|version| {
+            let invocation = Invocation {
+                role,
+                command: Command::Add,
+                version: *version,
+            };
+            Config::parse(invocation, &config, &[]).map_err(at)
+        });
         ours.extend(all.collect::<Result<Vec<_>, _>>()?.into_iter().next());
     }
     if ours.len() > 1 {

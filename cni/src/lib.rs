@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use failure::{Code, Failure};
 use faults::Point;
-use request::config::{Config, IPAM_PLUGIN, Role};
+use request::config::{Config, IPAM_PLUGIN, Invocation, Role};
 use request::environment::{Command, OwnEnvironment, Variables as _};
 use spec::SpecVersion;
 
@@ -112,7 +112,12 @@ fn run(role: Role, version: &mut SpecVersion) -> Result<Option<Value>, Failure> 
     })?;
     *version = SpecVersion::of(&config)?;
     version.allows(command)?;
-    let config = Config::parse(role, command, *version, &config, &raw)?;
+    let invocation = Invocation {
+        role,
+        command,
+        version: *version,
+    };
+    let config = Config::parse(invocation, &config, &raw)?;
     let outcome = verbs::run(role, command, &config, &OwnEnvironment);
     if let Some(file) = &config.log_file {
         let of = |name| OwnEnvironment.get(name).unwrap_or_default();

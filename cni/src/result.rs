@@ -13,15 +13,25 @@ use crate::spec::SpecVersion;
 /// The gateway that IPv6 has on a host: that of our own pods (`loader/src/constants.rs`).
 const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
 
+/// A container's interface that the agent has attached.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The container's network namespace.
+    pub netns: &'a Path,
+    /// The agent's answer.
+    pub attachment: &'a Attachment,
+}
+
 /// The result of an ADD that made an interface, after the chain's former result.
 #[must_use]
-pub fn of_attachment(
-    config: &Config,
-    interface: &str,
-    netns: &Path,
-    attachment: &Attachment,
-    dns: &Value,
-) -> Value {
+pub fn of_attachment(config: &Config, interface: Interface<'_>, dns: &Value) -> Value {
+    let Interface {
+        name,
+        netns,
+        attachment,
+    } = interface;
     let version = config.version;
     let before = |key| {
         config
@@ -32,7 +42,7 @@ pub fn of_attachment(
     };
     let mut interfaces = before("interfaces");
     let mut host = json!({"name": attachment.host_device, "mac": attachment.host_mac});
-    let mut pod = json!({"name": interface, "mac": attachment.pod_mac, "sandbox": netns});
+    let mut pod = json!({"name": name, "mac": attachment.pod_mac, "sandbox": netns});
     if version.has_mtu() {
         host["mtu"] = json!(attachment.mtu);
         pod["mtu"] = json!(attachment.mtu);

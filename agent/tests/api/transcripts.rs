@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use towpath::server::{AddressCommand, Command, Reply};
 use towpath_cni::failure::Failure;
-use towpath_cni::request::config::{Config, Role};
+use towpath_cni::request::config::{Config, Invocation, Role};
 use towpath_cni::request::environment::Variables;
 use towpath_cni::spec::SpecVersion;
 use towpath_cni::verbs;
@@ -250,7 +250,12 @@ fn call(fake: &Fake, recorded: &Value) -> Result<Value, (Failure, SpecVersion)> 
     let run = || {
         let command = towpath_cni::request::environment::command(&variables)?;
         let raw = config.to_string().into_bytes();
-        let parsed = Config::parse(role, command, version, &config, &raw)?;
+        let invocation = Invocation {
+            role,
+            command,
+            version,
+        };
+        let parsed = Config::parse(invocation, &config, &raw)?;
         verbs::run(role, command, &parsed, &variables)
     };
     match run() {

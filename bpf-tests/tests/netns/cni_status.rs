@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::json;
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::{Fabric, Spec};
-use towpath_cni::request::config::{Config, Role};
+use towpath_cni::request::config::{Config, Invocation, Role};
 use towpath_cni::request::environment::{Command, Variables};
 use towpath_cni::spec::SpecVersion;
 use towpath_cni::verbs;
@@ -37,9 +37,13 @@ fn status_in(fabric: &Fabric, folder: &str) -> Option<(u32, String)> {
         "socket": fabric.agent.socket(),
         "state-dir": fabric.file(folder),
     });
-    let (role, version) = (Role::Interface, SpecVersion::NEWEST);
-    let config = Config::parse(role, Command::Status, version, &config, &[]).unwrap();
-    let failure = verbs::run(role, Command::Status, &config, &Nothing).err()?;
+    let invocation = Invocation {
+        role: Role::Interface,
+        command: Command::Status,
+        version: SpecVersion::NEWEST,
+    };
+    let config = Config::parse(invocation, &config, &[]).unwrap();
+    let failure = verbs::run(invocation.role, invocation.command, &config, &Nothing).err()?;
     Some((failure.code.number(), failure.to_string()))
 }
 

@@ -40,17 +40,30 @@ pub(super) enum Error {
     Broken(String),
 }
 
-/// Asks `path` of who listens at `socket`; the answer has `patience` to arrive.
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) body: &'a [u8],
+    /// Its kind, for fault points.
+    pub(super) kind: Exchange,
+}
+
+/// Sends a request to the process that listens at `socket`. The answer has `patience` to arrive.
 pub(super) fn exchange(
     socket: &Path,
-    method: &str,
-    path: &str,
-    body: &[u8],
+    request: Request<'_>,
     patience: Duration,
-    what: Exchange,
 ) -> Result<Answer, Error> {
+    let Request {
+        method,
+        path,
+        body,
+        kind,
+    } = request;
     let deadline = Instant::now() + patience;
-    faults::reach(what.at(Stage::Connect));
+    faults::reach(kind.at(Stage::Connect));
     let mut stream = open(socket, patience.min(CONNECT_PATIENCE)).map_err(Error::Connect)?;
     stream
         .set_write_timeout(Some(patience))
@@ -64,9 +77,9 @@ pub(super) fn exchange(
     stream
         .write_all(&[head.as_bytes(), body].concat())
         .map_err(|error| broken(&error))?;
-    faults::reach(what.at(Stage::Sent));
+    faults::reach(kind.at(Stage::Sent));
     let answer = read(&mut stream, deadline)?;
-    faults::reach(what.at(Stage::Answered));
+    faults::reach(kind.at(Stage::Answered));
     Ok(answer)
 }
 

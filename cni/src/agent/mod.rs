@@ -221,13 +221,18 @@ impl Agent {
         what: Exchange,
     ) -> Result<Vec<u8>, CallError> {
         let path = format!("/{VERSION}/{path}");
-        let body = body.unwrap_or_default();
-        let answer = http::exchange(&self.socket, method, &path, body, self.patience, what)
-            .map_err(|error| match error {
-                http::Error::Connect(error) => CallError::Unreachable(self.socket.clone(), error),
-                http::Error::Timeout => CallError::Timeout(self.patience),
-                http::Error::Broken(reason) => CallError::Answer(reason),
-            })?;
+        let request = http::Request {
+            method,
+            path: &path,
+            body: body.unwrap_or_default(),
+            kind: what,
+        };
+        let answer = http::exchange(&self.socket, request, self.patience);
+        let answer = answer.map_err(|error| match error {
+            http::Error::Connect(error) => CallError::Unreachable(self.socket.clone(), error),
+            http::Error::Timeout => CallError::Timeout(self.patience),
+            http::Error::Broken(reason) => CallError::Answer(reason),
+        })?;
         if (200..300).contains(&answer.status) {
             return Ok(answer.body);
         }

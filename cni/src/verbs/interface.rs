@@ -73,14 +73,12 @@ pub(super) fn add<V: Variables>(
                 .is_none_or(serde_json::Map::is_empty)
         })
         .unwrap_or(&config.requested.dns);
-    let interface = &target.owner.interface;
-    Ok(result::of_attachment(
-        config,
-        interface,
+    let interface = result::Interface {
+        name: &target.owner.interface,
         netns,
-        &attachment,
-        dns,
-    ))
+        attachment: &attachment,
+    };
+    Ok(result::of_attachment(config, interface, dns))
 }
 
 /// Gets addresses from the delegated plugin; `None` when the owner has an endpoint: plugins such as

@@ -17,6 +17,7 @@ use crate::request::owner::Owner;
 use crate::spec::SpecVersion;
 use fields::Fields;
 pub use previous::PreviousResult;
+use requested::Sections;
 pub use requested::{Gateways, Requested};
 
 /// The plugin's name: the `type` in a network configuration, and the binary's.
@@ -39,6 +40,17 @@ pub enum Role {
     Interface,
     /// It gives addresses to another plugin, which makes the interface.
     Ipam,
+}
+
+/// A call of the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// The role of the plugin.
+    pub role: Role,
+    /// The command.
+    pub command: Command,
+    /// The version of the specification.
+    pub version: SpecVersion,
 }
 
 /// Source of the addresses.
@@ -83,13 +95,12 @@ impl Config {
     /// # Errors
     /// When a field that matters is missing or wrong; the message names it. Fields that are not
     /// known are left alone: runtimes and other plugins of the chain have theirs.
-    pub fn parse(
-        role: Role,
-        command: Command,
-        version: SpecVersion,
-        config: &Value,
-        raw: &[u8],
-    ) -> Result<Self, Failure> {
+    pub fn parse(invocation: Invocation, config: &Value, raw: &[u8]) -> Result<Self, Failure> {
+        let Invocation {
+            role,
+            command,
+            version,
+        } = invocation;
         let Value::Object(object) = config else {
             let message = "the network configuration is not a JSON object";
             return Err(Failure::new(Code::Decode, message));
@@ -122,7 +133,15 @@ impl Config {
         let timeout = ours.seconds("timeout", 1..=TIMEOUT_MAX)?.unwrap_or(TIMEOUT);
         // No error in it may keep DEL from its work. STATUS reports if ADD would work.
         let requested = match command {
-            Command::Add | Command::Status => Requested::of(role, &all, &ipam_fields, ours, more)?,
+            Command::Add | Command::Status => {
+                let sections = Sections {
+                    all: &all,
+                    ipam: &ipam_fields,
+                    ours,
+                    more,
+                };
+                Requested::of(role, sections)?
+            }
             Command::Check | Command::Del | Command::Gc | Command::Version => Requested::default(),
         };
         Ok(Self {

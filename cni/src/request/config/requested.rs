@@ -46,18 +46,31 @@ impl Default for Requested {
     }
 }
 
+/// The sections of a configuration.
+#[derive(Clone, Copy)]
+pub(super) struct Sections<'a> {
+    /// The whole configuration.
+    pub(super) all: &'a Fields<'a>,
+    /// The section `ipam`; empty if there is none.
+    pub(super) ipam: &'a Fields<'a>,
+    /// The section of our own fields.
+    pub(super) ours: &'a Fields<'a>,
+    /// The section of our own fields that the first one lacks.
+    pub(super) more: Option<&'a Fields<'a>>,
+}
+
 impl Requested {
-    /// Reads it; `ours` and `more` are where our own fields stand.
+    /// Reads the request of a configuration.
     ///
     /// # Errors
     /// When a field has a value that is not allowed or not supported.
-    pub(super) fn of(
-        role: Role,
-        all: &Fields<'_>,
-        ipam: &Fields<'_>,
-        ours: &Fields<'_>,
-        more: Option<&Fields<'_>>,
-    ) -> Result<Self, Failure> {
+    pub(super) fn of(role: Role, sections: Sections<'_>) -> Result<Self, Failure> {
+        let Sections {
+            all,
+            ipam,
+            ours,
+            more,
+        } = sections;
         if role == Role::Interface {
             refuse_unsupported(all)?;
         }

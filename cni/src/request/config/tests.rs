@@ -9,9 +9,18 @@ use serde_json::json;
 use super::*;
 use crate::agent::wire::Family;
 
+/// A call by the newest version.
+fn invocation(role: Role, command: Command) -> Invocation {
+    Invocation {
+        role,
+        command,
+        version: SpecVersion::V1_1_0,
+    }
+}
+
 fn parse(role: Role, config: &Value) -> Result<Config, Failure> {
     let raw = config.to_string().into_bytes();
-    Config::parse(role, Command::Add, SpecVersion::V1_1_0, config, &raw)
+    Config::parse(invocation(role, Command::Add), config, &raw)
 }
 
 fn refused(config: &Value) -> Failure {
@@ -107,10 +116,7 @@ fn a_gateway_on_the_host_is_never_the_vpcs() {
 #[test]
 fn what_is_wrong_with_an_add_does_not_stop_a_del() {
     let config = json!({"name": "a", "families": ["x"], "mtu": 1, "prevResult": 1, "dns": 1});
-    let parse = |command| {
-        let version = SpecVersion::V1_1_0;
-        Config::parse(Role::Interface, command, version, &config, b"")
-    };
+    let parse = |command| Config::parse(invocation(Role::Interface, command), &config, b"");
     assert!(parse(Command::Del).is_ok() && parse(Command::Gc).is_ok());
     assert!(parse(Command::Add).is_err() && parse(Command::Status).is_err());
 }
@@ -240,7 +246,8 @@ proptest! {
     ) {
         let before: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
         let config = json!({"name": "a", "prevResult": {"interfaces": before}});
-        let config = Config::parse(Role::Interface, Command::Add, version, &config, b"").unwrap();
+        let invocation = Invocation { version, ..invocation(Role::Interface, Command::Add) };
+        let config = Config::parse(invocation, &config, b"").unwrap();
         let attachment = crate::agent::wire::Attachment {
             netns: "/n".into(),
             host_device: "tow0".into(),
@@ -252,9 +259,12 @@ proptest! {
                 pod_gateway: IpAddr::from([169, 254, 1, 1]),
             }).collect(),
         };
-        let result = crate::result::of_attachment(
-            &config, "eth0", "/n".as_ref(), &attachment, &json!({}),
-        );
+        let interface = crate::result::Interface {
+            name: "eth0",
+            netns: "/n".as_ref(),
+            attachment: &attachment,
+        };
+        let result = crate::result::of_attachment(&config, interface, &json!({}));
         let interfaces = result["interfaces"].as_array().unwrap();
         prop_assert_eq!(&interfaces[..before.len()], &before[..]);
         let object = result.as_object().unwrap().clone();
@@ -321,14 +331,8 @@ fn gc_of_a_delegated_plugin_keeps_what_is_the_agents_own() {
             let raw = json!({"cniVersion": "1.1.0", "name": "a", "type": "towpath-cni",
                 "ipam": {"type": "host-local"}, key: list});
             let text = raw.to_string();
-            let config = Config::parse(
-                Role::Interface,
-                Command::Gc,
-                SpecVersion::V1_1_0,
-                &raw,
-                text.as_bytes(),
-            );
-            let config = config.unwrap();
+            let invocation = invocation(Role::Interface, Command::Gc);
+            let config = Config::parse(invocation, &raw, text.as_bytes()).unwrap();
             let with: Value = serde_json::from_slice(&config.with_valid(&agents)).unwrap();
             assert_eq!(with[key], expected);
             assert_eq!(config.with_valid(&[]), text.as_bytes());
