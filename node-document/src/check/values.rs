@@ -52,15 +52,18 @@ fn is_assignable(address: IpAddr) -> bool {
     }
 }
 
+/// A kind of CIDR.
+#[derive(Clone, Copy)]
+struct CidrKind {
+    /// The allowed values, for the error.
+    allowed: &'static str,
+    usable: fn(IpNet) -> bool,
+}
+
 /// Reads a CIDR in its canonical form. The cloud gives no other form. Host bits are therefore a
 /// mistake in the document, and the error names the canonical form.
-fn cidr(
-    findings: &mut Findings,
-    path: impl Display,
-    text: &str,
-    allowed: &str,
-    usable: impl Fn(IpNet) -> bool,
-) -> Option<IpNet> {
+fn cidr(findings: &mut Findings, path: impl Display, text: &str, kind: CidrKind) -> Option<IpNet> {
+    let CidrKind { allowed, usable } = kind;
     let Ok(net) = text.parse::<IpNet>() else {
         findings.refuse(path, text, allowed);
         return None;
@@ -78,10 +81,11 @@ fn cidr(
 
 /// Reads a subnet (AWS, "Subnet CIDR blocks": /16 to /28).
 pub(super) fn subnet(findings: &mut Findings, path: impl Display, text: &str) -> Option<Ipv4Net> {
-    let allowed = "an IPv4 CIDR, /16 to /28 (10.0.1.0/24)";
-    let net = cidr(findings, path, text, allowed, |net| {
-        matches!(net, IpNet::V4(_)) && (16..=28).contains(&net.prefix_len())
-    })?;
+    let kind = CidrKind {
+        allowed: "an IPv4 CIDR, /16 to /28 (10.0.1.0/24)",
+        usable: |net| matches!(net, IpNet::V4(_)) && (16..=28).contains(&net.prefix_len()),
+    };
+    let net = cidr(findings, path, text, kind)?;
     match net {
         IpNet::V4(net) => Some(net),
         IpNet::V6(_) => None,
@@ -90,29 +94,39 @@ pub(super) fn subnet(findings: &mut Findings, path: impl Display, text: &str) ->
 
 /// Reads one CIDR of a VPC.
 pub(super) fn vpc(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
-    let allowed = "an IPv4 CIDR, /8 to /28 (10.0.0.0/16), or an IPv6 CIDR, /16 to /64";
-    cidr(findings, path, text, allowed, |net| match net {
-        IpNet::V4(net) => (8..=28).contains(&net.prefix_len()),
-        IpNet::V6(net) => (16..=64).contains(&net.prefix_len()),
-    })
+    let kind = CidrKind {
+        allowed: "an IPv4 CIDR, /8 to /28 (10.0.0.0/16), or an IPv6 CIDR, /16 to /64",
+        usable: |net| match net {
+            IpNet::V4(net) => (8..=28).contains(&net.prefix_len()),
+            IpNet::V6(net) => (16..=64).contains(&net.prefix_len()),
+        },
+    };
+    cidr(findings, path, text, kind)
 }
 
 /// Reads a delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv4 /28).
 pub(super) fn prefix_v4(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
-    cidr(findings, path, text, "an IPv4 /28 (10.0.1.16/28)", |net| {
-        matches!(net, IpNet::V4(_)) && net.prefix_len() == 28
-    })
+    let kind = CidrKind {
+        allowed: "an IPv4 /28 (10.0.1.16/28)",
+        usable: |net| matches!(net, IpNet::V4(_)) && net.prefix_len() == 28,
+    };
+    cidr(findings, path, text, kind)
 }
 
 /// Reads a delegated prefix (AWS, "Assigning prefixes to network interfaces": IPv6 /80).
 pub(super) fn prefix_v6(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
-    cidr(findings, path, text, "an IPv6 /80 (2001:db8::/80)", |net| {
-        matches!(net, IpNet::V6(_)) && net.prefix_len() == 80
-    })
+    let kind = CidrKind {
+        allowed: "an IPv6 /80 (2001:db8::/80)",
+        usable: |net| matches!(net, IpNet::V6(_)) && net.prefix_len() == 80,
+    };
+    cidr(findings, path, text, kind)
 }
 
 /// Reads a block of a pool, of either family.
 pub(super) fn block(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
-    let allowed = "a CIDR of IPv4 or IPv6 (10.0.1.16/28, 2001:db8::/80)";
-    cidr(findings, path, text, allowed, |net| net.prefix_len() > 0)
+    let kind = CidrKind {
+        allowed: "a CIDR of IPv4 or IPv6 (10.0.1.16/28, 2001:db8::/80)",
+        usable: |net| net.prefix_len() > 0,
+    };
+    cidr(findings, path, text, kind)
 }
