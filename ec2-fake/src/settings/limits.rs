@@ -33,62 +33,74 @@ impl Limits {
     }
 }
 
-const fn row(
-    name: &'static str,
-    hypervisor: Option<&'static str>,
-    (cards, interfaces): (u16, u16),
-    (ipv4, ipv6): (usize, usize),
-    architecture: &'static str,
-) -> Limits {
+/// A Nitro instance of x86 with one network card.
+const fn row(name: &'static str, interfaces: u16, addresses: usize) -> Limits {
     Limits {
         name,
-        hypervisor,
+        hypervisor: Some("nitro"),
         interfaces,
-        cards,
-        ipv4,
-        ipv6,
-        architecture,
+        cards: 1,
+        ipv4: addresses,
+        ipv6: addresses,
+        architecture: "x86_64",
     }
 }
 
-const NITRO: Option<&str> = Some("nitro");
-const XEN: Option<&str> = Some("xen");
-const X86: &str = "x86_64";
-const ARM: &str = "arm64";
+impl Limits {
+    const fn cards(mut self, cards: u16) -> Self {
+        self.cards = cards;
+        self
+    }
+
+    const fn xen(mut self) -> Self {
+        self.hypervisor = Some("xen");
+        self
+    }
+
+    const fn metal(mut self) -> Self {
+        self.hypervisor = None;
+        self
+    }
+
+    const fn arm(mut self) -> Self {
+        self.architecture = "arm64";
+        self
+    }
+}
 
 /// The types that the fake knows. The figures are those of the answers of `DescribeInstanceTypes`
 /// that moto 5.2.5 carries (`moto/ec2/resources/instance_types.json`).
 const TYPES: &[Limits] = &[
-    row("c5.large", NITRO, (1, 3), (10, 10), X86),
-    row("c5.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("c5n.18xlarge", NITRO, (1, 15), (50, 50), X86),
-    row("c6i.large", NITRO, (1, 3), (10, 10), X86),
-    row("c6in.32xlarge", NITRO, (2, 8), (50, 50), X86),
-    row("c7g.xlarge", NITRO, (1, 4), (15, 15), ARM),
-    row("d3en.12xlarge", NITRO, (1, 3), (30, 30), X86),
-    row("g4dn.xlarge", NITRO, (1, 3), (10, 10), X86),
-    row("i3.large", XEN, (1, 3), (10, 10), X86),
-    row("m4.large", XEN, (1, 2), (10, 10), X86),
-    row("m5.24xlarge", NITRO, (1, 15), (50, 50), X86),
-    row("m5.2xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("m5.4xlarge", NITRO, (1, 8), (30, 30), X86),
-    row("m5.large", NITRO, (1, 3), (10, 10), X86),
-    row("m5.metal", None, (1, 15), (50, 50), X86),
-    row("m5.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("m6a.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("m6i.large", NITRO, (1, 3), (10, 10), X86),
-    row("m6i.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("m7g.large", NITRO, (1, 3), (10, 10), ARM),
-    row("m7i.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("p4d.24xlarge", NITRO, (4, 15), (50, 50), X86),
-    row("p5.48xlarge", NITRO, (32, 2), (50, 50), X86),
-    row("r5.large", NITRO, (1, 3), (10, 10), X86),
-    row("r6g.metal", None, (1, 15), (50, 50), ARM),
-    row("r6i.xlarge", NITRO, (1, 4), (15, 15), X86),
-    row("t2.medium", XEN, (1, 3), (6, 6), X86),
-    row("t3.large", NITRO, (1, 3), (12, 12), X86),
-    row("t3.medium", NITRO, (1, 3), (6, 6), X86),
-    row("trn1.32xlarge", NITRO, (8, 5), (50, 50), X86),
+    row("c5.large", 3, 10),
+    row("c5.xlarge", 4, 15),
+    row("c5n.18xlarge", 15, 50),
+    row("c6i.large", 3, 10),
+    row("c6in.32xlarge", 8, 50).cards(2),
+    row("c7g.xlarge", 4, 15).arm(),
+    row("d3en.12xlarge", 3, 30),
+    row("g4dn.xlarge", 3, 10),
+    row("i3.large", 3, 10).xen(),
+    row("m4.large", 2, 10).xen(),
+    row("m5.24xlarge", 15, 50),
+    row("m5.2xlarge", 4, 15),
+    row("m5.4xlarge", 8, 30),
+    row("m5.large", 3, 10),
+    row("m5.metal", 15, 50).metal(),
+    row("m5.xlarge", 4, 15),
+    row("m6a.xlarge", 4, 15),
+    row("m6i.large", 3, 10),
+    row("m6i.xlarge", 4, 15),
+    row("m7g.large", 3, 10).arm(),
+    row("m7i.xlarge", 4, 15),
+    row("p4d.24xlarge", 15, 50).cards(4),
+    row("p5.48xlarge", 2, 50).cards(32),
+    row("r5.large", 3, 10),
+    row("r6g.metal", 15, 50).metal().arm(),
+    row("r6i.xlarge", 4, 15),
+    row("t2.medium", 3, 6).xen(),
+    row("t3.large", 3, 12),
+    row("t3.medium", 3, 6),
+    row("trn1.32xlarge", 5, 50).cards(8),
 ];
 
 /// Every type, by name.
