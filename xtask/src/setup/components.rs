@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use datapath_build::workspace_root;
 
-use super::go::Go;
+use super::go::{Go, Source};
 use super::{Need, ensure, unpacked};
 use crate::console::note;
 use crate::setup::cache::Cache;
@@ -130,7 +130,12 @@ fn build(title: &str, package: &str, variables: &[(&str, &str)], program: &Path)
     ));
     let total = go.count(&module(), &[package])?;
     let mut progress = Progress::of(total);
-    go.build(&module(), package, variables, program, || {
+    let source = Source {
+        module: &module(),
+        package,
+        variables,
+    };
+    go.build(&source, program, || {
         if let Some(percent) = progress.step() {
             note(&format!(
                 "setup: building {title}: {percent} % of {total} packages"

@@ -27,6 +27,16 @@ pub(super) struct Go {
     root: Option<PathBuf>,
 }
 
+/// The source of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    /// The folder of its module.
+    pub(super) module: &'a Path,
+    pub(super) package: &'a str,
+    /// Variables that the linker sets, with their values.
+    pub(super) variables: &'a [(&'a str, &'a str)],
+}
+
 impl Go {
     /// Finds the machine's toolchain, or unpacks Debian's.
     pub(super) fn ensure() -> Result<Self> {
@@ -72,16 +82,18 @@ impl Go {
         command
     }
 
-    /// Builds a package of a module as a program without symbols; calls `on_package` for each package
-    /// that is compiled.
+    /// Builds a program without symbols; calls `on_package` for each package that is compiled.
     pub(super) fn build(
         &self,
-        module: &Path,
-        package: &str,
-        variables: &[(&str, &str)],
+        source: &Source<'_>,
         program: &Path,
         on_package: impl FnMut(),
     ) -> Result<()> {
+        let Source {
+            module,
+            package,
+            variables,
+        } = *source;
         let mut flags = "-s -w".to_owned();
         for (name, value) in variables {
             // Writing to a string cannot fail.
