@@ -25,13 +25,13 @@ pub(super) use checks::Checks;
 
 /// Addresses and device of the pod.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub struct Ends {
     /// The pod's address.
-    pub(super) inside: Ipv4Addr,
+    pub inside: Ipv4Addr,
     /// The address that replaces it.
-    pub(super) outside: Ipv4Addr,
+    pub outside: Ipv4Addr,
     /// The pod's device on the host.
-    pub(super) device: u32,
+    pub device: u32,
 }
 
 /// The remote's address, its port, the pod's, the protocol.
@@ -71,12 +71,7 @@ impl Opening {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new((inside, outside): (Ipv4Addr, Ipv4Addr), device: u32, deed: Action) -> Result<Self> {
-        let ends = Ends {
-            inside,
-            outside,
-            device,
-        };
+    pub fn new(ends: Ends, deed: Action) -> Result<Self> {
         let (flows, checks) = (table()?, Checks::new(ends)?);
         Ok(Self {
             program: OwnProgram::load(&out(&flows, ends, Some(&checks), deed))?,

@@ -111,7 +111,12 @@ fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
             ifindex: ENI_1.ifindex,
             gateway: Ipv4Addr::new(10, 0, 0, 1),
         };
-        let checked = by_hand::Opening::new((inside, outside), VETH_A.ifindex, to_gateway)?;
+        let ends = by_hand::Ends {
+            inside,
+            outside,
+            device: VETH_A.ifindex,
+        };
+        let checked = by_hand::Opening::new(ends, to_gateway)?;
         let checked = Beside {
             name: "floor: new flow, with checks".to_owned(),
             program: checked.program(),
