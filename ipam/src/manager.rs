@@ -12,8 +12,8 @@ use crate::{
 
 /// A kind of resource that draws addresses from pools: where its pools are read and written, and
 /// what an answer carries. What else differs between kinds is a value: the formula of demand, the
-/// delays and the barriers are [`Settings`](crate::Settings), first and last addresses stand at each
-/// [`AnnouncedBlock`](crate::AnnouncedBlock).
+/// delays and the barriers are [`Settings`](crate::Settings), first and last addresses stand at
+/// each [`AnnouncedBlock`](crate::AnnouncedBlock).
 pub trait Kind {
     /// The document of pools that is read and written.
     type Document;

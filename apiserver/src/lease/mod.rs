@@ -77,8 +77,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate for the Lease of that name among the Leases of a namespace, and its standing. The
-    /// identity is one of [`identity`].
+    /// A candidate for the Lease of that name in a namespace, and its standing. The identity is one
+    /// of [`identity`].
     #[must_use]
     pub fn new(
         leases: Api<DynamicObject>,
