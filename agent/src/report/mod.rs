@@ -3,6 +3,7 @@
 pub(crate) mod bypassed;
 pub(crate) mod cluster;
 pub(crate) mod conntrack;
+mod enis;
 pub(crate) mod foreign_config;
 pub(crate) mod health;
 pub(crate) mod masquerade;
@@ -24,11 +25,10 @@ use api::{ApiError, ErrorCode};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use loader::bpf::DatapathMode;
-use loader::intent::{Eni, OtherEni};
 use loader::netfilter::untracked;
 use loader::netlink;
 use loader::netlink::Others;
-use loader::observation::view::{EndpointView, EniView};
+use loader::observation::view::EndpointView;
 
 use super::actor::Actor;
 use crate::actor::admission::host_device;
@@ -90,38 +90,6 @@ impl<K: Host> Actor<K> {
             }
         };
         self.intent.endpoints.iter().map(of).collect()
-    }
-
-    /// The ENIs.
-    pub(crate) fn enis(&self) -> Vec<EniStatus> {
-        let node = &self.intent.node;
-        let numbered = node.enis.values().map(|eni| self.eni(eni));
-        numbered.chain(node.others.iter().map(other)).collect()
-    }
-
-    fn eni(&self, eni: &Eni) -> EniStatus {
-        let view = self.passes.last.view.enis.get(&eni.number);
-        let device = view.and_then(|view| view.device.as_ref());
-        let used = self.intent.endpoints.values();
-        let used = used.flat_map(|endpoint| &endpoint.addresses);
-        EniStatus {
-            number: Some(eni.number),
-            device_index: Some(eni.device_index),
-            id: eni.id.clone(),
-            mac: Some(eni.mac),
-            device: device.map(|device| device.name.clone()),
-            mtu: device.map(|device| device.mtu),
-            primary_address: eni.primary_address,
-            subnet: eni.subnet,
-            table: Some(eni.table()),
-            blocks: eni.blocks.iter().copied().collect(),
-            addresses_in_use: used.filter(|address| eni.owns(**address)).count(),
-            readiness: view.map_or_else(
-                || Readiness::not_ready("not checked yet"),
-                EniView::for_new_pods,
-            ),
-            notes: notes(eni),
-        }
     }
 
     /// The counters, in the order of programs and outcomes.
@@ -340,7 +308,7 @@ impl<K: Host> Actor<K> {
             };
             // Of a document that is another machine's, one line says so of all.
             let is_told = is_another && reason.starts_with("no device with MAC");
-            (!is_told).then(|| format!("ENI {}: {reason}", named(eni)))
+            (!is_told).then(|| format!("ENI {}: {reason}", enis::named(eni)))
         });
         let mut problems: Vec<String> = another.into_iter().chain(not_ready).collect();
         let refused = self.refused_beside(enis).into_iter();
@@ -375,51 +343,6 @@ impl<K: Host> Actor<K> {
         problems.extend(self.observers.cluster_warnings.all());
         problems
     }
-}
-
-/// An ENI's number and id, or its id alone.
-fn named(eni: &EniStatus) -> String {
-    let number = eni.number;
-    number.map_or_else(|| eni.id.clone(), |number| format!("{number} ({})", eni.id))
-}
-
-/// An entry of the document for which nothing is set up.
-fn other(eni: &OtherEni) -> EniStatus {
-    let whole = eni.whole.as_ref();
-    EniStatus {
-        number: None,
-        device_index: eni.device_index,
-        id: eni.id.clone(),
-        mac: eni.mac,
-        device: None,
-        mtu: None,
-        primary_address: whole.and_then(|eni| eni.primary_address),
-        subnet: whole.and_then(|eni| eni.subnet),
-        table: None,
-        blocks: whole
-            .iter()
-            .flat_map(|eni| eni.blocks.iter().copied())
-            .collect(),
-        addresses_in_use: 0,
-        readiness: eni.readiness.clone(),
-        notes: Vec::new(),
-    }
-}
-
-/// Notes on an ENI that do no harm to pods.
-fn notes(eni: &Eni) -> Vec<String> {
-    let own_address = eni.use_primary_address && !eni.number.is_primary();
-    let note = "use-primary-address: its own address is a pod's to have, and not on the device";
-    let own_address = own_address.then(|| note.to_owned());
-    let overridden = eni.excluded_by_tags.as_ref();
-    let overridden = overridden.filter(|_| eni.excluded.is_none()).map(|why| {
-        let pools = eni.bound_to.join(" and ");
-        match pools.as_str() {
-            "" => format!("for pods that are on it until the pools are known, though {why}"),
-            pools => format!("for pods because pool {pools} is bound to it, though {why}"),
-        }
-    });
-    own_address.into_iter().chain(overridden).collect()
 }
 
 fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {

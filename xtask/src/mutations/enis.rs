@@ -197,7 +197,10 @@ pub(super) const FAULTS: &[Fault] = &[
                 file: "cloud/src/sweep.rs",
                 code: "eni.is_loose() && eni.tags.get(tags::CLUSTER) == Some(&self.cluster)",
                 without: "eni.is_loose()",
-                test: fleet("reports::r29_another_clusters_enis_are_left_alone"),
+                test: beside(
+                    "towpath-cloud",
+                    "sweep::tests::other_clusters_held_and_served_enis_are_left_alone",
+                ),
             },
             Mutant {
                 guard: "a cluster without a name has no operator",
