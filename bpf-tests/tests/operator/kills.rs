@@ -154,7 +154,13 @@ fn begin_release(bed: &Bed, agent: &mut Agent, number: usize) -> Result<()> {
             .peek(|cloud| cloud.log().filter(|it| is_release(it.action)).count())
     };
     let before = calls();
-    let begun = || check(calls() > before, || story(bed, number));
+    // A leader that came after the last write waits for another one.
+    let mut wanted = 1;
+    let begun = || {
+        wanted = 3 - wanted;
+        agent.write(bed, number, (wanted, 0))?;
+        check(calls() > before, || story(bed, number))
+    };
     eventually(SOON, "addresses go back", begun).map(drop)
 }
 
