@@ -76,8 +76,8 @@ pub(super) const FAULTS: &[Fault] = &[
         mutants: &[Mutant {
             guard: "an answer is believed until reads are late enough",
             file: "cloud/src/inventory/expect.rs",
-            code: "age >= GIVES_UP || (age >= SETTLES && self.change.agrees(read))",
-            without: "age >= Duration::ZERO || self.change.agrees(read)",
+            code: "age >= GIVES_UP || (age >= SETTLES && (by_id || self.change.agrees(read)))",
+            without: "age >= Duration::ZERO || by_id || self.change.agrees(read)",
             test: fleet("reports::r22_reads_that_are_old_bring_no_second_assignment"),
         }],
     },
