@@ -61,8 +61,8 @@ impl Expectation {
 
 impl Change {
     /// Makes an earlier answer void as far as this one is about the same blocks or groups.
-    /// Returns false if nothing of it is left.
-    pub(super) fn leaves(&self, earlier: &mut Self) -> bool {
+    /// Returns true if a part of it still holds.
+    pub(super) fn supersede(&self, earlier: &mut Self) -> bool {
         match (self, earlier) {
             (Self::Assigned(new), Self::Unassigned(old))
             | (Self::Unassigned(new), Self::Assigned(old)) => {

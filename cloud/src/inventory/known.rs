@@ -65,7 +65,8 @@ impl Known {
             Change::Assigned(blocks) => blocks.iter().copied().collect(),
             _ => Vec::new(),
         };
-        self.expected.retain_mut(|it| change.leaves(&mut it.change));
+        self.expected
+            .retain_mut(|it| change.supersede(&mut it.change));
         self.expected.push(Expectation { change, since: now });
         self.show(now);
         for block in answered {

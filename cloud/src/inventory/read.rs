@@ -138,7 +138,7 @@ impl Inventory {
     }
 
     /// ENIs and instances to read now: something is moving, an answer is due for a check, or
-    /// an ENI was missed. ENIs of nobody that `is_served` may move as they like.
+    /// an ENI was missed. State and blocks matter only where the instance `is_served`.
     #[must_use]
     pub fn due(&self, now: Time, is_served: impl Fn(&InstanceId) -> bool) -> Due {
         let mut due = Due::default();
