@@ -17,6 +17,7 @@ mod settings;
 mod topology;
 mod view;
 mod work;
+mod writes;
 
 pub use self::input::{Input, Moment, Standing, Written};
 pub use self::machine::Fleet;

@@ -1,7 +1,6 @@
 //! Plain pools: their documents, the blocks of nodes, and the beginning of a leader's term.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use ipam::cluster::{Ledger, Requested, Shortfall, Takeover};
 use ipam::{EdgeRules, Time};
@@ -10,11 +9,8 @@ use kubernetes::operation::pool::{FINALIZER, PoolDocument};
 use kubernetes::operation::report::Reason;
 use serde_json::Value;
 
-use crate::WorkId;
 use crate::member::{Obstacle, is_older};
-
-/// The longest wait after writes of a pool that failed.
-const SLOWEST: Duration = Duration::from_mins(1);
+use crate::writes::Writes;
 
 /// All plain pools.
 #[derive(Debug, Default)]
@@ -71,13 +67,7 @@ impl Opening {
 pub(crate) struct Pool {
     pub(crate) object: Value,
     pub(crate) document: PoolDocument,
-    /// The write in flight.
-    pub(crate) write: Option<WorkId>,
-    /// Writes wait until then.
-    pub(crate) barred: Time,
-    failures: u32,
-    /// The reason that the last write failed.
-    pub(crate) fault: Option<String>,
+    pub(crate) writes: Writes,
     /// The faults that an event was recorded for.
     pub(crate) reported: BTreeSet<String>,
 }
@@ -87,26 +77,9 @@ impl Pool {
         Self {
             document: PoolDocument::read(&object),
             object,
-            write: None,
-            barred: Time::default(),
-            failures: 0,
-            fault: None,
+            writes: Writes::default(),
             reported: BTreeSet::new(),
         }
-    }
-
-    /// Takes the failure of a write in.
-    pub(crate) fn fail(&mut self, reason: String, retry_after: Option<Duration>, now: Time) {
-        self.fault = Some(reason);
-        let wait = Duration::from_secs(1 << self.failures.min(6)).min(SLOWEST);
-        self.failures = self.failures.saturating_add(1);
-        self.barred = now.after(retry_after.unwrap_or(wait));
-    }
-
-    /// Takes the success of a write in.
-    pub(crate) fn succeed(&mut self) {
-        self.failures = 0;
-        self.fault = None;
     }
 
     /// Returns true if blocks may be granted: the pool stays while nodes have them. A pool that is
@@ -123,8 +96,7 @@ impl Plain {
         self.opening = Opening::default();
         self.short.clear();
         for pool in self.pools.values_mut() {
-            pool.write = None;
-            pool.barred = Time::default();
+            pool.writes = Writes::default();
         }
     }
 
@@ -253,7 +225,7 @@ impl Plain {
         }
         for pool in demand.keys() {
             let known = self.pools.get(pool).filter(|it| !it.is_open());
-            if let Some(fault) = known.and_then(|it| it.fault.as_ref()) {
+            if let Some(fault) = known.and_then(|it| it.writes.fault()) {
                 let text = format!(
                     "CiliumPodIPPool {pool} gives blocks once it has the finalizer {FINALIZER}: {fault}"
                 );

@@ -151,6 +151,8 @@ pub(crate) struct Reads {
     /// Pages that wait for their budget.
     pub(crate) waiting: VecDeque<Reading>,
     gathered: Time,
+    /// The time at which the due reads of the inventory were last requested.
+    pub(crate) requested: Time,
     /// ENIs of the last listing of all.
     listed: usize,
     vpcs: BTreeSet<VpcId>,

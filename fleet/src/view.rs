@@ -132,13 +132,13 @@ impl Fleet {
     /// The names of all nodes.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.members.keys().cloned().collect()
+        self.nodes.members.keys().cloned().collect()
     }
 
     /// All nodes in short.
     #[must_use]
     pub fn nodes(&self, at: Moment) -> Vec<NodeView> {
-        let all = self.members.iter();
+        let all = self.nodes.members.iter();
         all.map(|(name, member)| self.node_view(name, member, at))
             .collect()
     }
@@ -146,7 +146,7 @@ impl Fleet {
     /// A node with all that follows for it; none if there is no such node.
     #[must_use]
     pub fn why(&self, name: &str, at: Moment) -> Option<WhyView> {
-        let member = self.members.get(name)?;
+        let member = self.nodes.members.get(name)?;
         let document = &member.document;
         let problems = document.problems.iter().chain(&document.unreadable_rules);
         let mut problems: Vec<String> = problems.map(ToString::to_string).collect();
@@ -159,10 +159,16 @@ impl Fleet {
             node: self.node_view(name, member, at),
             need: member.next.need.map(|it| need(it).to_owned()),
             is_busy: self
+                .nodes
                 .progress
                 .get(name)
                 .is_some_and(cloud::node::Progress::is_busy),
-            obstacles: member.obstacles.iter().map(|it| obstacle(it, at)).collect(),
+            obstacles: member
+                .reported
+                .obstacles
+                .iter()
+                .map(|it| obstacle(it, at))
+                .collect(),
             problems,
             findings: self.all_findings(name, member),
             enis: enis
@@ -220,7 +226,7 @@ impl Fleet {
             enis,
             enis_most: limits.map(|it| it.adapters),
             step: member.next.step.as_ref().map(step),
-            obstacle: member.obstacles.first().map(|it| obstacle(it, at)),
+            obstacle: member.reported.obstacles.first().map(|it| obstacle(it, at)),
         }
     }
 
@@ -269,13 +275,14 @@ impl Fleet {
     /// The budget of each call.
     #[must_use]
     pub fn budgets(&self, at: Moment) -> Vec<Allowance> {
-        let view = self.budgets.view().map(|it: BudgetView| Allowance {
+        let view = self.calls.budgets.view().map(|it: BudgetView| Allowance {
             action: it.action.name().to_owned(),
             burst: it.full.burst,
             per_second: it.full.per_second,
             factor: it.factor,
             throttled: it.throttled,
             waiting: self
+                .calls
                 .queue
                 .iter()
                 .filter(|call| call.action == it.action)

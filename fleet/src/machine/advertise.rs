@@ -45,16 +45,16 @@ impl Advertised {
 impl Fleet {
     /// Writes the numbers that changed.
     pub(super) fn advertise(&mut self, at: Moment) {
-        let is_due = at.now >= self.advertised.next && self.may_change(at.now);
+        let is_due = at.now >= self.nodes.advertised.next && self.may_change(at.now);
         if !self.settings.pools.advertised || !is_due {
             return;
         }
-        self.advertised.next = at.now.after(PACE);
+        self.nodes.advertised.next = at.now.after(PACE);
         let free = self.free_of_pools();
         let mut changed = Vec::new();
-        for (name, member) in &self.members {
+        for (name, member) in &self.nodes.members {
             let numbers = self.numbers(name, member, &free);
-            let known = self.advertised.written.get(name);
+            let known = self.nodes.advertised.written.get(name);
             if known != Some(&numbers) && !member.is_left_alone() {
                 let body = patch(known, &numbers);
                 changed.push((name.clone(), numbers, body));
@@ -66,14 +66,15 @@ impl Fleet {
                 name: name.clone(),
                 body,
             };
-            self.open(Pending::Advertise { name, numbers }, task, at.now);
+            self.works
+                .open(Pending::Advertise { name, numbers }, task, at.now);
         }
     }
 
     /// Handles the answer to a write. A failed write is repeated at the next comparison.
     pub(super) fn advertised(&mut self, name: String, numbers: Numbers, written: &Written) {
         if matches!(written, Written::Done(_)) {
-            self.advertised.written.insert(name, numbers);
+            self.nodes.advertised.written.insert(name, numbers);
         }
     }
 

@@ -4,7 +4,8 @@ use cloud::call::budget::Entry;
 use cloud::node::{Context, Outcome, Step, begin, settle};
 use cloud::{Action, Class, Failure};
 
-use super::{Fleet, Key, LOST, Pending};
+use super::works::{LOST, Pending};
+use super::{Fleet, Key};
 use crate::input::{Moment, Written};
 use crate::reads::Regular;
 use crate::work::{Task, WorkId};
@@ -15,7 +16,7 @@ impl Fleet {
         if !self.may_change(at.now) {
             return;
         }
-        while let Some(entry) = self.queue.pop(&mut self.budgets, at.now) {
+        while let Some(entry) = self.calls.queue.pop(&mut self.calls.budgets, at.now) {
             match entry.key.clone() {
                 Key::Node(name) => self.send_step(&name, entry, at),
                 Key::Sweep(eni) => {
@@ -32,29 +33,29 @@ impl Fleet {
     fn send_step(&mut self, name: &str, entry: Entry<Key>, at: Moment) {
         let next = self.next_of(name, at);
         let (Some(step), Some(need)) = (next.step, next.need) else {
-            self.dirty.insert(name.to_owned());
+            self.nodes.dirty.insert(name.to_owned());
             return;
         };
         let action = step.action();
         if action != entry.action {
-            self.queue.push(Entry {
+            self.calls.queue.push(Entry {
                 action,
                 need,
                 ..entry
             });
             return;
         }
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return;
         };
-        let progress = self.progress.entry(name.to_owned()).or_default();
+        let progress = self.nodes.progress.entry(name.to_owned()).or_default();
         begin(&step, &member.node, progress, &mut self.memory);
         self.send(entry, step, at);
     }
 
     fn send(&mut self, entry: Entry<Key>, step: Step, at: Moment) {
         let task = Task::Call(step.clone());
-        self.open(Pending::Call { entry, step }, task, at.now);
+        self.works.open(Pending::Call { entry, step }, task, at.now);
     }
 
     /// Handles the answer to a call.
@@ -68,11 +69,11 @@ impl Fleet {
                 self.settle(&name, outcome, at);
                 let is_throttled =
                     matches!(outcome, Outcome::Failed(it) if it.class == Class::Throttled);
-                if is_throttled && self.members.contains_key(&name) {
+                if is_throttled && self.nodes.members.contains_key(&name) {
                     // It waits from when it waited first.
-                    self.queue.push(entry);
+                    self.calls.queue.push(entry);
                 }
-                self.dirty.insert(name);
+                self.nodes.dirty.insert(name);
             }
             Key::Sweep(eni) => {
                 let eni = eni.clone();
@@ -82,7 +83,7 @@ impl Fleet {
     }
 
     fn settle(&mut self, name: &str, outcome: &Outcome, at: Moment) {
-        let Some(progress) = self.progress.get_mut(name) else {
+        let Some(progress) = self.nodes.progress.get_mut(name) else {
             return;
         };
         let mut context = Context {
@@ -91,15 +92,15 @@ impl Fleet {
             now: at.now,
         };
         settle(outcome, progress, &mut context);
-        if !self.members.contains_key(name) {
-            self.progress.remove(name);
+        if !self.nodes.members.contains_key(name) {
+            self.nodes.progress.remove(name);
         }
     }
 
     /// Learns from a refusal what concerns all nodes.
     pub(super) fn heed(&mut self, failure: &Failure, at: Moment) {
         match failure.class {
-            Class::Throttled => self.budgets.throttle(failure.action, at.now),
+            Class::Throttled => self.calls.budgets.throttle(failure.action, at.now),
             Class::SubnetFull => self.reads.demand(Regular::Subnets),
             Class::AddressTaken => self.reads.demand(Regular::Addresses),
             Class::Denied | Class::Quota | Class::Credentials
@@ -113,19 +114,12 @@ impl Fleet {
 
     /// Works without an answer are lost.
     pub(super) fn expire(&mut self, at: Moment) {
-        while let Some((id, (since, _))) = self.pending.first_key_value() {
-            if at.now.since(*since) < LOST {
-                return;
-            }
-            let id = *id;
-            self.lose(id, at);
+        while let Some((id, pending)) = self.works.lose(at.now) {
+            self.lose(id, pending, at);
         }
     }
 
-    fn lose(&mut self, id: WorkId, at: Moment) {
-        let Some((_, pending)) = self.pending.remove(&id) else {
-            return;
-        };
+    fn lose(&mut self, id: WorkId, pending: Pending, at: Moment) {
         let reason = format!("no answer within {} s", LOST.as_secs());
         let written = Written::Failed {
             reason: reason.clone(),

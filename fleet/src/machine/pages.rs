@@ -15,11 +15,11 @@ use crate::work::Task;
 impl Fleet {
     /// Requests the reads that the inventory is due for.
     pub(super) fn ask_for_due(&mut self, at: Moment) {
-        if at.now.since(self.requested) < GATHERED {
+        if at.now.since(self.reads.requested) < GATHERED {
             return;
         }
-        self.requested = at.now;
-        let by_instance = &self.by_instance;
+        self.reads.requested = at.now;
+        let by_instance = &self.nodes.by_instance;
         let is_served = |instance: &InstanceId| by_instance.contains_key(instance);
         let due = self.memory.inventory.due(at.now, is_served);
         if !due.instances.is_empty() {
@@ -35,13 +35,14 @@ impl Fleet {
         for mut reading in std::mem::take(&mut self.reads.waiting) {
             let action = reading.query.what.action();
             let is_paused = self.memory.pauses.of(action, at.now).is_some();
-            if is_paused || self.budgets.take(action, at.now).is_err() {
+            if is_paused || self.calls.budgets.take(action, at.now).is_err() {
                 self.reads.waiting.push_back(reading);
                 continue;
             }
             reading.begun.get_or_insert(at.now);
             let task = Task::Read(reading.query.clone());
-            self.open(Pending::Read(Box::new(reading)), task, at.now);
+            self.works
+                .open(Pending::Read(Box::new(reading)), task, at.now);
         }
     }
 
@@ -93,7 +94,7 @@ impl Fleet {
         match (reading.query.what, reading.items) {
             (What::Enis(scope), Items::Enis(enis)) => self.merge(scope, enis, begun, at),
             (What::Instances(ids), Items::Instances(instances)) => {
-                self.removals.take_states(&ids, &instances, begun);
+                self.nodes.removals.take_states(&ids, &instances, begun);
                 self.look_at_instances(&ids);
             }
             (What::Types(names), Items::Types(infos)) => {
@@ -104,7 +105,7 @@ impl Fleet {
             (what, items) => {
                 // The status of each node has CIDRs.
                 if self.topology.take(items, at.now) {
-                    self.dirty.extend(self.members.keys().cloned());
+                    self.nodes.dirty.extend(self.nodes.members.keys().cloned());
                 }
                 if what == What::Subnets {
                     self.memory.pressure.read(begun);
@@ -121,7 +122,9 @@ impl Fleet {
             .collect();
         if let Scope::Ids(ids) = &scope {
             let missing = ids.iter().filter(|id| !enis.iter().any(|it| it.id == **id));
-            self.lacked.extend(missing.map(|id| (id.clone(), begun)));
+            self.nodes
+                .lacked
+                .extend(missing.map(|id| (id.clone(), begun)));
             self.sweeping.judge(ids, &enis, at.now);
         }
         if matches!(scope, Scope::All | Scope::Loose) {
@@ -132,7 +135,7 @@ impl Fleet {
         // No doubt is left about what the inventory withdrew.
         let settled = at.now.after(2 * SETTLES);
         let withdrawn = merged.withdrawn.into_iter();
-        self.lacked.extend(withdrawn.map(|id| (id, settled)));
+        self.nodes.lacked.extend(withdrawn.map(|id| (id, settled)));
         self.look_at_instances(&merged.changed);
         match &read.scope {
             Scope::Instances(instances) => self.look_at_instances(instances),
@@ -143,9 +146,11 @@ impl Fleet {
     }
 
     fn look_at_instances(&mut self, instances: &BTreeSet<InstanceId>) {
-        let names = instances.iter().filter_map(|it| self.by_instance.get(it));
+        let names = instances
+            .iter()
+            .filter_map(|it| self.nodes.by_instance.get(it));
         let names: Vec<String> = names.flatten().cloned().collect();
-        self.dirty.extend(names);
+        self.nodes.dirty.extend(names);
     }
 }
 

@@ -28,7 +28,7 @@ impl Fleet {
         self.plain.ledger.reserve(self.reserved());
         if self.plain.ledger.freed() != self.plain.freed {
             self.plain.freed = self.plain.ledger.freed();
-            self.dirty.extend(self.plain.short.keys().cloned());
+            self.nodes.dirty.extend(self.plain.short.keys().cloned());
         }
         if !self.may_change(at.now) {
             return;
@@ -38,7 +38,7 @@ impl Fleet {
             && self.plain.has_marks()
         {
             self.plain.opening = Opening::Listing;
-            self.open(Pending::List, Task::List, at.now);
+            self.works.open(Pending::List, Task::List, at.now);
         }
         let names: Vec<String> = self.plain.pools.keys().cloned().collect();
         for name in names {
@@ -55,7 +55,7 @@ impl Fleet {
                 all.insert(*cidr, format!("VPC {}", vpc.id));
             }
         }
-        for cidr in &self.services {
+        for cidr in &self.cluster.services {
             all.insert(*cidr, "the cluster's services".to_owned());
         }
         all
@@ -74,14 +74,14 @@ impl Fleet {
             self.set_object(object, at);
         }
         let unmet: BTreeSet<String> = self.unmet().map(str::to_owned).collect();
-        self.dirty.extend(unmet.iter().cloned());
+        self.nodes.dirty.extend(unmet.iter().cloned());
         self.plain.opening = Opening::Listed(Takeover::begin(unmet));
         self.plain.next_look = at.now;
     }
 
     /// Nodes that want blocks of plain pools.
     fn unmet(&self) -> impl Iterator<Item = &str> {
-        let unmet = self.members.iter().filter(|(name, member)| {
+        let unmet = self.nodes.members.iter().filter(|(name, member)| {
             let demand = self.plain.demand(&member.document);
             self.plain.ledger.is_unmet(name, &demand)
         });
@@ -95,11 +95,11 @@ impl Fleet {
             return None;
         }
         let (part, body) = if self.plain.opening.awaits(name) {
-            let id = self.next_id;
+            let id = self.works.next_id();
             (Part::Metadata, plain::touch(&format!("{} {id}", at.date)))
         } else if self.plain.opening.is_over() {
             let body = self.grant(name)?;
-            let member = self.members.get(name)?;
+            let member = self.nodes.members.get(name)?;
             if member.has_dropped(Part::Spec, &body, at.now) {
                 return None;
             }
@@ -107,9 +107,9 @@ impl Fleet {
         } else {
             return None;
         };
-        let barred = self.members.get(name)?.barred;
-        if at.now < barred {
-            return Some(barred);
+        let pause = self.nodes.members.get(name)?.writes.pause(at.now);
+        if pause.is_some() {
+            return pause;
         }
         self.send_patch(name, part, body, at.now);
         None
@@ -117,7 +117,7 @@ impl Fleet {
 
     /// The patch that grants a node what it lacks.
     fn grant(&mut self, name: &str) -> Option<Value> {
-        let member = self.members.get(name)?;
+        let member = self.nodes.members.get(name)?;
         if self.settings.pools.migrate_pod_cidrs
             && let Some(body) = plain::migrated(&member.object)
         {
@@ -133,13 +133,13 @@ impl Fleet {
         let known = self.plain.short.get(name).map_or(&[][..], Vec::as_slice);
         if known != grant.shortfalls {
             // The report of the node is another one now.
-            self.dirty.insert(name.to_owned());
+            self.nodes.dirty.insert(name.to_owned());
             self.plain.short.insert(name.to_owned(), grant.shortfalls);
         }
         if self.plain.short.get(name).is_some_and(Vec::is_empty) {
             self.plain.short.remove(name);
         }
-        let member = self.members.get(name)?;
+        let member = self.nodes.members.get(name)?;
         plain::granted(&member.object, &grant.blocks, |pool| self.plain.edges(pool))
     }
 
@@ -150,7 +150,7 @@ impl Fleet {
             if self.plain.opening.is_over() {
                 self.plain.next_look = Time::default();
                 let unmet: Vec<String> = self.unmet().map(str::to_owned).collect();
-                self.dirty.extend(unmet);
+                self.nodes.dirty.extend(unmet);
             }
         }
     }
@@ -160,7 +160,7 @@ impl Fleet {
         let Some(pool) = self.plain.pools.get(name) else {
             return;
         };
-        if pool.write.is_some() || at.now < pool.barred {
+        if pool.writes.is_busy() || pool.writes.pause(at.now).is_some() {
             return;
         }
         // Before, nodes can have blocks that are not known, or can get them by a late write.
@@ -180,34 +180,35 @@ impl Fleet {
         let pending = Pending::Pool {
             name: name.to_owned(),
         };
-        let id = self.open(pending, task, at.now);
+        let id = self.works.open(pending, task, at.now);
         if let Some(pool) = self.plain.pools.get_mut(name) {
-            pool.write = Some(id);
+            pool.writes.begin(id);
         }
     }
 
     /// Handles the answer to a patch of a pool.
     pub(super) fn marked(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
-        let pool = self.plain.pools.get_mut(name);
-        let Some(pool) = pool.filter(|it| it.write == Some(id)) else {
+        let Some(pool) = self.plain.pools.get_mut(name) else {
             return;
         };
-        pool.write = None;
+        if !pool.writes.end(id) {
+            return;
+        }
         match written {
             Written::Done(object) => {
-                pool.succeed();
+                pool.writes.succeed();
                 if let Some(object) = object.filter(|it| it["metadata"]["name"] == name) {
                     self.plain.set_pool(*object);
                 }
                 self.look_at_wanting(name);
             }
             // The next event has the pool as it is, or says that it is gone.
-            Written::Conflict | Written::Gone => pool.barred = at.now.after(GATHERED),
+            Written::Conflict | Written::Gone => pool.writes.conflict(at.now),
             Written::Failed {
                 reason,
                 retry_after,
             } => {
-                pool.fail(reason, retry_after, at.now);
+                pool.writes.fail(reason, retry_after, at.now);
                 self.look_at_wanting(name);
             }
         }
@@ -215,11 +216,13 @@ impl Fleet {
 
     /// Marks the nodes that request blocks of a pool as dirty.
     fn look_at_wanting(&mut self, pool: &str) {
-        let wanting = self.members.iter().filter(|(_, member)| {
+        let wanting = self.nodes.members.iter().filter(|(_, member)| {
             let requested = &member.document.demand.requested;
             requested.contains_key(pool)
         });
-        self.dirty.extend(wanting.map(|(name, _)| name.clone()));
+        self.nodes
+            .dirty
+            .extend(wanting.map(|(name, _)| name.clone()));
     }
 
     /// Records events about a pool's faults, each once.
@@ -235,17 +238,15 @@ impl Fleet {
             if reported.contains(&text) {
                 continue;
             }
-            let id = self.next_id.advance();
             let about = About::Pool {
                 name: name.to_owned(),
                 uid: uid.clone(),
             };
-            let task = Task::Event(Event {
+            self.works.record(Event {
                 about,
                 reason,
                 text,
             });
-            self.out.push(crate::Work { id, task });
         }
     }
 
@@ -261,7 +262,7 @@ impl Fleet {
         let refusals = self.plain.ledger.refusals(name).map(ToString::to_string);
         let refused = problems.chain(refusals);
         let mut all: Vec<_> = refused.map(|text| (Reason::PoolRefused, text)).collect();
-        if let Some(fault) = &pool.fault {
+        if let Some(fault) = pool.writes.fault() {
             let text = format!("patch finalizers and annotations: {fault}");
             all.push((Reason::CallFailed, text));
         }

@@ -34,24 +34,24 @@ enum Ready<'a> {
 impl Fleet {
     /// Plans a node, and queues its calls and writes.
     pub(super) fn look_at(&mut self, name: &str, at: Moment) {
-        let Some(member) = self.members.get_mut(name) else {
+        let Some(member) = self.nodes.members.get_mut(name) else {
             return;
         };
         if member.is_left_alone() {
             member.next = Next::default();
-            member.obstacles.clear();
-            self.queue.remove(&Key::Node(name.to_owned()));
-            self.timers.set(name, None);
+            member.reported.obstacles.clear();
+            self.calls.queue.remove(&Key::Node(name.to_owned()));
+            self.nodes.timers.set(name, None);
             return;
         }
         if let Some(instance) = member.node.instance.clone() {
             let evidence = Evidence {
                 inventory: &self.memory.inventory,
-                lacked: &self.lacked,
-                epoch: member.since,
+                lacked: &self.nodes.lacked,
+                epoch: member.reads.since,
             };
             let member = &mut *member;
-            let (doubts, published) = (&mut member.doubts, &member.published);
+            let (doubts, published) = (&mut member.reads.doubts, &member.published);
             doubts.update(published, &instance, evidence, at.now);
         }
         self.want_type_of(name, at.now);
@@ -60,20 +60,20 @@ impl Fleet {
         let (plan, again) = self.plan_and_read(name, at);
         let mut again = soonest(again, addresses);
         let publication = self.publication(name);
-        let member = self.members.get(name);
+        let member = self.nodes.members.get(name);
         let is_plain_only = member.is_some_and(|it| self.is_plain_only(it));
         let blocks = member.map(|it| self.plain.obstacles(&it.document));
         let blocks = blocks.unwrap_or_default();
-        if let Some(member) = self.members.get_mut(name) {
+        if let Some(member) = self.nodes.members.get_mut(name) {
             let withheld = publication
                 .iter()
                 .flat_map(|it| it.unjudged.iter().chain(&it.withheld));
             let withheld = withheld.map(|text| Obstacle::new(Reason::NotReady, text));
             if is_plain_only {
-                member.obstacles.clear();
+                member.reported.obstacles.clear();
             }
-            member.obstacles.extend(withheld);
-            member.obstacles.extend(blocks);
+            member.reported.obstacles.extend(withheld);
+            member.reported.obstacles.extend(blocks);
             member.next = plan;
         }
         self.line_up(name, at);
@@ -81,19 +81,19 @@ impl Fleet {
         self.report_released(name, at);
         let publication = publication.filter(|it| it.unjudged.is_empty());
         again = soonest(again, self.write(name, publication.as_ref(), at));
-        let release = self.members.get(name).map(|it| &it.releases);
+        let release = self.nodes.members.get(name).map(|it| &it.releases);
         again = soonest(again, release.and_then(|it| it.next(at.now)));
-        self.timers.set(name, again);
+        self.nodes.timers.set(name, again);
     }
 
     /// Decides which blocks and ENIs of a node go back.
     fn release(&mut self, name: &str, at: Moment) {
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return;
         };
         let is_read = matches!(self.readiness(member), Ready::Read(_));
-        let taking = self.progress.get(name).map(Progress::taking);
-        if let Some(member) = self.members.get_mut(name) {
+        let taking = self.nodes.progress.get(name).map(Progress::taking);
+        if let Some(member) = self.nodes.members.get_mut(name) {
             let (releases, node) = (&mut member.releases, &member.node);
             releases.taking = taking.unwrap_or_default();
             let world = World {
@@ -108,7 +108,7 @@ impl Fleet {
 
     /// The plan of a node, with the time of its next check. Requests the reads that the plan needs.
     fn plan_and_read(&mut self, name: &str, at: Moment) -> (Next, Option<Time>) {
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return (Next::default(), None);
         };
         let (plan, obstacles, again) = match self.readiness(member) {
@@ -131,19 +131,23 @@ impl Fleet {
                 (Next::default(), vec![obstacle], None)
             }
             Ready::Doubts(obstacle) => {
-                let due = member.doubts.due(at.now);
+                let due = member.reads.doubts.due(at.now);
                 if !due.is_empty() {
                     self.reads.want(&Scope::Ids(due));
                 }
-                (Next::default(), vec![obstacle], member.doubts.next(at.now))
+                (
+                    Next::default(),
+                    vec![obstacle],
+                    member.reads.doubts.next(at.now),
+                )
             }
             Ready::NoPrimary(obstacle) => {
                 let again = self.look_for_primary(name, at.now);
                 (Next::default(), vec![obstacle], again)
             }
         };
-        if let Some(member) = self.members.get_mut(name) {
-            member.obstacles = obstacles;
+        if let Some(member) = self.nodes.members.get_mut(name) {
+            member.reported.obstacles = obstacles;
         }
         (plan, again)
     }
@@ -180,11 +184,11 @@ impl Fleet {
             let text = "subnets, route tables, security groups and VPCs are not read yet";
             return Ready::Waits(self.unread(text));
         }
-        if self.bindings.is_none() {
+        if self.cluster.bindings.is_none() {
             let text = "the pools (CiliumPodIPPool) are not read yet";
             return Ready::Waits(Obstacle::new(Reason::NotReady, text));
         }
-        let from = member.since.max(self.topology.facts.epoch);
+        let from = member.reads.since.max(self.topology.facts.epoch);
         let inventory = &self.memory.inventory;
         if inventory.read_of(instance).is_none_or(|begun| begun < from) {
             let text = format!("the ENIs of {instance} are not read yet");
@@ -193,8 +197,8 @@ impl Fleet {
         if inventory.primary_of(instance).is_none() {
             return Ready::NoPrimary(self.no_primary(instance));
         }
-        if !member.doubts.open.is_empty() {
-            let ids: Vec<&str> = member.doubts.open.keys().map(EniId::as_str).collect();
+        if !member.reads.doubts.open.is_empty() {
+            let ids: Vec<&str> = member.reads.doubts.open.keys().map(EniId::as_str).collect();
             let text = format!(
                 "EC2 does not show {} as the status does, and is read again",
                 ids.join(", ")
@@ -212,7 +216,7 @@ impl Fleet {
     }
 
     fn no_primary(&self, instance: &InstanceId) -> Obstacle {
-        match self.removals.state_of(instance) {
+        match self.nodes.removals.state_of(instance) {
             Some(false) => {
                 let text = format!("EC2 has no instance {instance}, or calls it terminated");
                 Obstacle::new(Reason::InstanceGone, text)
@@ -223,21 +227,21 @@ impl Fleet {
 
     /// Requests the primary ENI again, and after a while the instance.
     fn look_for_primary(&mut self, name: &str, now: Time) -> Option<Time> {
-        let member = self.members.get_mut(name)?;
+        let member = self.nodes.members.get_mut(name)?;
         let instance = member.node.instance.clone()?;
-        if now >= member.look.0 {
-            let looks = member.look_again(now);
+        if now >= member.reads.search {
+            let looks = member.reads.search_again(now);
             if looks >= LOOKS {
                 self.reads.want_state(&instance);
             }
             self.reads.want(&Scope::Instances([instance].into()));
         }
-        self.members.get(name).map(|it| it.look.0)
+        self.nodes.members.get(name).map(|it| it.reads.search)
     }
 
     /// The next call of a node, by what is known now.
     pub(super) fn next_of(&self, name: &str, at: Moment) -> Next {
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return Next::default();
         };
         if !matches!(self.readiness(member), Ready::Read(_) | Ready::Unclear) {
@@ -252,13 +256,14 @@ impl Fleet {
         let fresh = Progress::default();
         next(
             &member.node,
-            self.progress.get(name).unwrap_or(&fresh),
+            self.nodes.progress.get(name).unwrap_or(&fresh),
             &world,
         )
     }
 
     fn want_type_of(&mut self, name: &str, now: Time) {
         let kind = self
+            .nodes
             .members
             .get(name)
             .and_then(|it| it.node.instance_type.as_deref());
@@ -269,7 +274,7 @@ impl Fleet {
 
     /// The ENIs and blocks that a node is to be shown, if they can be judged.
     pub(super) fn publication(&self, name: &str) -> Option<Publication> {
-        let member = self.members.get(name)?;
+        let member = self.nodes.members.get(name)?;
         if !member.published.is_believed {
             return Some(Publication {
                 static_ip: Self::no_static_ip(member),
@@ -291,27 +296,28 @@ impl Fleet {
     /// Puts the node's call into the queue, or takes it out.
     fn line_up(&mut self, name: &str, at: Moment) {
         let key = Key::Node(name.to_owned());
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return;
         };
         match (&member.next.step, member.next.need) {
-            (Some(step), Some(need)) => self.queue.push(Entry {
+            (Some(step), Some(need)) => self.calls.queue.push(Entry {
                 key,
                 action: step.action(),
                 need,
                 since: at.now,
             }),
-            _ => drop(self.queue.remove(&key)),
+            _ => drop(self.calls.queue.remove(&key)),
         }
     }
 
     /// The nodes that something of EC2 keeps from getting on.
     pub(super) fn look_at_stuck(&mut self) {
         let stuck = self
+            .nodes
             .members
             .iter()
-            .filter(|(_, it)| !it.obstacles.is_empty());
-        self.dirty.extend(stuck.map(|(name, _)| name.clone()));
+            .filter(|(_, it)| !it.reported.obstacles.is_empty());
+        self.nodes.dirty.extend(stuck.map(|(name, _)| name.clone()));
     }
 }
 

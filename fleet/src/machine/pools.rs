@@ -18,16 +18,16 @@ impl Fleet {
     }
 
     fn set_bindings(&mut self, objects: &[Value]) {
-        let is_first = self.bindings.is_none();
-        let last = self.bindings.take().unwrap_or_default();
+        let is_first = self.cluster.bindings.is_none();
+        let last = self.cluster.bindings.take().unwrap_or_default();
         let read = bindings::read(objects, &last);
         if is_first || read != last {
             let bound = read.iter();
             let bound = bound.filter_map(|(name, it)| Some((name.clone(), it.binding.clone()?)));
             self.topology.facts.pools = bound.collect();
-            self.dirty.extend(self.members.keys().cloned());
+            self.nodes.dirty.extend(self.nodes.members.keys().cloned());
         }
-        self.bindings = Some(read);
+        self.cluster.bindings = Some(read);
     }
 
     /// Updates the plain pools. Nodes that request blocks of a changed one are planned again.
@@ -36,19 +36,27 @@ impl Fleet {
             return;
         }
         self.plain.next_look = Time::default();
-        let wanting = self.members.iter().filter(|(_, member)| {
+        let wanting = self.nodes.members.iter().filter(|(_, member)| {
             let mut pools = member.document.demand.requested.keys();
             pools.any(|pool| self.plain.pools.contains_key(pool))
         });
-        self.dirty.extend(wanting.map(|(name, _)| name.clone()));
-        self.dirty.extend(self.plain.short.keys().cloned());
+        self.nodes
+            .dirty
+            .extend(wanting.map(|(name, _)| name.clone()));
+        self.nodes.dirty.extend(self.plain.short.keys().cloned());
     }
 
     /// Pools that a node requests and whose annotations cannot be read.
     pub(super) fn bad_pools(&self, member: &Member) -> Vec<Obstacle> {
         let requested = member.node.pools.keys();
-        let problems =
-            requested.filter_map(|name| self.bindings.as_ref()?.get(name)?.problem.as_deref());
+        let problems = requested.filter_map(|name| {
+            self.cluster
+                .bindings
+                .as_ref()?
+                .get(name)?
+                .problem
+                .as_deref()
+        });
         problems
             .map(|problem| Obstacle::new(Reason::BadPool, problem))
             .collect()

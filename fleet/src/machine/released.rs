@@ -8,23 +8,22 @@ use kubernetes::operation::report::Reason;
 use super::Fleet;
 use crate::input::Moment;
 use crate::member::Ended;
-use crate::work::{About, Event, Task};
+use crate::work::{About, Event};
 
 impl Fleet {
     /// Records an event about a node.
     pub(super) fn report(&mut self, name: &str, reason: Reason, text: String) {
-        let id = self.next_id.advance();
-        let task = Task::Event(Event {
+        self.works.record(Event {
             about: About::Node(name.to_owned()),
             reason,
             text,
         });
-        self.out.push(crate::Work { id, task });
     }
 
     /// Records the outcome of releases of blocks.
     pub(super) fn report_released(&mut self, name: &str, at: Moment) {
         let ended = self
+            .nodes
             .members
             .get_mut(name)
             .map(|it| it.releases.take_ended());

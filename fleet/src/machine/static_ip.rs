@@ -13,7 +13,7 @@ impl Fleet {
     /// Requests the Elastic IP addresses for a node with a static IP if their last read is too long
     /// ago. Otherwise returns the time of the next read.
     pub(super) fn want_addresses(&mut self, name: &str, now: Time) -> Option<Time> {
-        let member = self.members.get(name)?;
+        let member = self.nodes.members.get(name)?;
         if member.node.rules.static_ip.tags.is_empty() {
             return None;
         }
@@ -34,8 +34,10 @@ impl Fleet {
         self.memory.claims.read(begun);
         self.topology.facts.addresses = Some(Listing { begun, all });
         let with_tags = |it: &Member| !it.node.rules.static_ip.tags.is_empty();
-        let members = self.members.iter().filter(|(_, it)| with_tags(it));
-        self.dirty.extend(members.map(|(name, _)| name.clone()));
+        let members = self.nodes.members.iter().filter(|(_, it)| with_tags(it));
+        self.nodes
+            .dirty
+            .extend(members.map(|(name, _)| name.clone()));
     }
 
     /// The static IP of a node as the status is to name it. Reads of a new leader can be older than
@@ -79,7 +81,7 @@ impl Fleet {
     }
 
     fn is_late_enough(&self, member: &Member) -> bool {
-        let from = member.since.after(SETTLES);
+        let from = member.reads.since.after(SETTLES);
         let inventory = &self.memory.inventory;
         let listing = self.topology.facts.addresses.as_ref();
         let read = member.instance().and_then(|it| inventory.read_of(it));

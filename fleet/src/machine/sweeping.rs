@@ -82,7 +82,7 @@ impl Fleet {
     /// Handles a complete listing of loose ENIs, including foreign ones. Loose ENIs of nodes that
     /// are served are left to those nodes.
     pub(super) fn observe_loose(&mut self, enis: &[Eni], begun: Time, at: Moment) {
-        let (by_instance, members) = (&self.by_instance, &self.members);
+        let (by_instance, members) = (&self.nodes.by_instance, &self.nodes.members);
         let inventory = &self.memory.inventory;
         let is_served = |instance: &cloud::InstanceId| {
             let names = by_instance.get(instance).into_iter().flatten();
@@ -110,7 +110,7 @@ impl Fleet {
                 .is_some_and(|it| *it > at.now);
             let is_known = self.sweeping.checking.contains(&eni)
                 || self.sweeping.judged.contains_key(&eni)
-                || self.is_swept_now(&key);
+                || self.works.has_call(&key);
             if waits || is_known {
                 continue;
             }
@@ -118,19 +118,13 @@ impl Fleet {
             self.sweeping.checking.insert(eni);
         }
         for eni in self.sweeping.judged.keys() {
-            self.queue.push(Entry {
+            self.calls.queue.push(Entry {
                 key: Key::Sweep(eni.clone()),
                 action: Action::Delete,
                 need: Need::Sweep,
                 since: at.now,
             });
         }
-    }
-
-    fn is_swept_now(&self, key: &Key) -> bool {
-        self.pending
-            .values()
-            .any(|(_, it)| matches!(it, super::Pending::Call { entry, .. } if entry.key == *key))
     }
 
     /// Handles the answer to a deletion.

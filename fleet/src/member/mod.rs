@@ -18,17 +18,15 @@ use kubernetes::operation::node::NodeDocument;
 use serde_json::Value;
 
 pub(crate) use self::doubt::{Doubts, Evidence};
-pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
+pub(crate) use self::obstacle::{Obstacle, Reported, date_of};
 pub(crate) use self::publication::Publication;
 pub(crate) use self::published::Published;
 pub(crate) use self::release::{Ended, ReleasePolicy, Releases, Snapshot};
-use crate::{Part, Settings, WorkId};
+use crate::writes::Writes;
+use crate::{Part, Settings};
 
-/// The longest wait for what EC2 does not show, and after writes that failed.
+/// The longest wait for what EC2 does not show.
 const SLOWEST: Duration = Duration::from_mins(1);
-
-/// The wait after a conflict, unless an event shows a newer object before.
-const CONFLICT: Duration = Duration::from_secs(1);
 
 /// Time after which a change that the API server did not keep is retried, since the resource
 /// definition may have changed by then.
@@ -43,30 +41,47 @@ pub(crate) struct Member {
     pub(crate) node: Node,
     /// The ENIs in its status, as far as they are believed.
     pub(crate) published: Published,
-    /// Reads of its instance that began earlier do not count.
-    pub(crate) since: Time,
-    pub(crate) doubts: Doubts,
+    pub(crate) reads: InstanceReads,
     pub(crate) releases: Releases,
     /// Another node has the instance.
     pub(crate) rival: Option<String>,
     /// The result of the last plan.
     pub(crate) next: Next,
-    /// The reasons for which it does not get on, those of the plan included.
-    pub(crate) obstacles: Vec<Obstacle>,
-    pub(crate) shown: Shown,
-    /// The write in flight.
-    pub(crate) write: Option<WorkId>,
+    pub(crate) reported: Reported,
+    pub(crate) writes: Writes,
     /// Changes of a part that the API server took and did not keep.
-    pub(crate) dropped: BTreeMap<Part, (Time, Value)>,
-    /// Writes wait until then.
-    pub(crate) barred: Time,
-    pub(crate) write_failures: u32,
-    /// The reason of the last write's failure.
-    pub(crate) write_fault: Option<String>,
-    /// The warning of the kubelet's number that an event was recorded for.
-    pub(crate) max_pods_warning: Option<String>,
-    /// The time of the next search for a primary ENI, and the number of those before.
-    pub(crate) look: (Time, u32),
+    dropped: BTreeMap<Part, (Time, Value)>,
+}
+
+/// Reads of a node's instance.
+#[derive(Debug, Default)]
+pub(crate) struct InstanceReads {
+    /// Those that began earlier do not count.
+    pub(crate) since: Time,
+    pub(crate) doubts: Doubts,
+    /// The time of the next search for a primary ENI.
+    pub(crate) search: Time,
+    /// The number of searches.
+    searches: u32,
+}
+
+impl InstanceReads {
+    fn begin(now: Time) -> Self {
+        Self {
+            since: now,
+            ..Self::default()
+        }
+    }
+
+    /// Schedules the next search for the primary ENI, at growing intervals. Returns the number of
+    /// searches before it.
+    pub(crate) fn search_again(&mut self, now: Time) -> u32 {
+        let count = self.searches;
+        let wait = Duration::from_secs(2 << count.min(5)).min(SLOWEST);
+        self.search = now.after(wait);
+        self.searches = count.saturating_add(1);
+        count
+    }
 }
 
 impl Member {
@@ -86,19 +101,12 @@ impl Member {
             releases,
             object,
             document,
-            since: now,
-            doubts: Doubts::default(),
+            reads: InstanceReads::begin(now),
             rival: None,
             next: Next::default(),
-            obstacles: Vec::new(),
-            shown: Shown::default(),
-            write: None,
+            reported: Reported::default(),
+            writes: Writes::default(),
             dropped: BTreeMap::new(),
-            barred: Time::default(),
-            write_failures: 0,
-            write_fault: None,
-            max_pods_warning: None,
-            look: (Time::default(), 0),
         }
     }
 
@@ -114,10 +122,8 @@ impl Member {
             Published::read(&object)
         };
         if is_other {
-            self.since = now;
-            self.doubts = Doubts::default();
-            self.look = (Time::default(), 0);
-            self.shown = Shown::default();
+            self.reads = InstanceReads::begin(now);
+            self.reported.forget_line();
         }
         // An object that goes back in its version is one of a restored API server.
         let is_restored = !is_other && is_older(&object, &self.object);
@@ -131,8 +137,8 @@ impl Member {
         if is_restored {
             self.releases.void_marks();
         }
-        if document.version != self.document.version && self.write_failures == 0 {
-            self.barred = Time::default();
+        if document.version != self.document.version {
+            self.writes.renewed();
         }
         self.object = object;
         self.document = document;
@@ -141,8 +147,7 @@ impl Member {
 
     /// Begins an epoch: nothing is in flight, and nothing is known.
     pub(crate) fn begin_epoch(&mut self, now: Time) {
-        self.since = now;
-        self.doubts = Doubts::default();
+        self.reads = InstanceReads::begin(now);
         self.releases.begin_epoch(now);
         let snapshot = Snapshot {
             object: &self.object,
@@ -151,13 +156,9 @@ impl Member {
         };
         self.releases.observe(snapshot, Some(&self.object), now);
         self.next = Next::default();
-        self.obstacles.clear();
-        self.write = None;
+        self.reported.obstacles.clear();
+        self.writes = Writes::default();
         self.dropped.clear();
-        self.barred = Time::default();
-        self.write_failures = 0;
-        self.write_fault = None;
-        self.look = (Time::default(), 0);
     }
 
     /// The operator leaves the node alone.
@@ -195,29 +196,7 @@ impl Member {
                  definition ciliumnodes.cilium.io of Cilium 1.20 or of deploy/crds: {change}"
             ))
         };
-        self.write_fault.clone().or_else(dropped)
-    }
-
-    /// Takes the failure of a write in.
-    pub(crate) fn fail_write(&mut self, reason: String, retry_after: Option<Duration>, now: Time) {
-        let wait = Duration::from_secs(1 << self.write_failures.min(6)).min(SLOWEST);
-        self.write_failures = self.write_failures.saturating_add(1);
-        self.write_fault = Some(reason);
-        self.barred = now.after(retry_after.unwrap_or(wait));
-    }
-
-    /// Another writer came first. The next event has its version; without one, a try comes later.
-    pub(crate) fn conflicted(&mut self, now: Time) {
-        self.barred = now.after(CONFLICT);
-    }
-
-    /// Schedules the next search for the primary ENI, at growing intervals. Returns the number of
-    /// searches.
-    pub(crate) fn look_again(&mut self, now: Time) -> u32 {
-        let (_, count) = self.look;
-        let wait = Duration::from_secs(2 << count.min(5)).min(SLOWEST);
-        self.look = (now.after(wait), count.saturating_add(1));
-        count
+        self.writes.fault().map(str::to_owned).or_else(dropped)
     }
 }
 

@@ -73,9 +73,31 @@ fn reason(cause: Cause) -> Reason {
     }
 }
 
+/// The reasons that a node does not get on, and those of them that others have read.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    /// The reasons, those of the plan included.
+    pub(crate) obstacles: Vec<Obstacle>,
+    shown: Shown,
+    /// The warning of the kubelet's number that an event was recorded for.
+    pub(crate) max_pods_warning: Option<String>,
+}
+
+impl Reported {
+    /// The line about the first of the obstacles.
+    pub(crate) fn update(&mut self, at: Moment) -> Line {
+        self.shown.update(&self.obstacles, at)
+    }
+
+    /// The object is another one, whose status has no line.
+    pub(crate) fn forget_line(&mut self) {
+        self.shown = Shown::default();
+    }
+}
+
 /// The line in a node's status.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
+struct Shown {
     /// The reason that holds now, and since when.
     candidate: Option<(Reason, Moment)>,
     /// The line, and when it was made.
@@ -95,7 +117,7 @@ pub(crate) struct Line {
 
 impl Shown {
     /// The line about the first of the obstacles.
-    pub(crate) fn update(&mut self, obstacles: &[Obstacle], at: Moment) -> Line {
+    fn update(&mut self, obstacles: &[Obstacle], at: Moment) -> Line {
         let Some(first) = obstacles.first() else {
             *self = Self::default();
             return Line {

@@ -52,7 +52,7 @@ impl Fleet {
     /// All pools.
     #[must_use]
     pub fn pools(&self, _: Moment) -> Vec<PoolView> {
-        let documents = self.bindings.iter().flatten();
+        let documents = self.cluster.bindings.iter().flatten();
         let bound = documents.filter(|(name, it)| it.binding.is_some() || *name == DEFAULT_POOL);
         let bound = bound.map(|(name, _)| name.clone());
         let plain = self.plain_pools();
@@ -63,7 +63,7 @@ impl Fleet {
             (name.clone(), self.empty_pool(name, plain))
         });
         let mut pools: BTreeMap<String, PoolView> = views.collect();
-        for member in self.members.values() {
+        for member in self.nodes.members.values() {
             for (name, share) in self.shares_of(member) {
                 let Some(pool) = pools.get_mut(name) else {
                     continue;
@@ -81,7 +81,7 @@ impl Fleet {
     #[must_use]
     pub fn releases(&self) -> ReleaseView {
         let mut view = ReleaseView::default();
-        for member in self.members.values() {
+        for member in self.nodes.members.values() {
             view.leaving += member.releases.leaving();
             view.never_claimed += member.releases.never_claimed();
         }
@@ -90,7 +90,7 @@ impl Fleet {
 
     /// A pool without its nodes.
     fn empty_pool(&self, name: String, plain: Option<PlainView>) -> PoolView {
-        let binding = self.bindings.as_ref().and_then(|it| it.get(&name));
+        let binding = self.cluster.bindings.as_ref().and_then(|it| it.get(&name));
         let faults = binding.and_then(|it| it.problem.clone()).into_iter();
         let of_plain = self.pool_faults(&name).into_iter();
         let faults = faults.chain(of_plain.map(|(_, text)| text)).collect();

@@ -108,11 +108,11 @@ impl Fleet {
         let Some(absence) = self.settings.removal.filter(|_| self.may_change(at.now)) else {
             return;
         };
-        if at.now.since(self.removals.looked) < GATHERED {
+        if at.now.since(self.nodes.removals.looked) < GATHERED {
             return;
         }
-        self.removals.looked = at.now;
-        let names: Vec<String> = self.members.keys().cloned().collect();
+        self.nodes.removals.looked = at.now;
+        let names: Vec<String> = self.nodes.members.keys().cloned().collect();
         for name in names {
             match self.removal(&name, absence, at.now) {
                 Some(Removal::Ask(instance)) => self.reads.want_state(&instance),
@@ -123,14 +123,15 @@ impl Fleet {
     }
 
     fn removal(&self, name: &str, absence: Duration, now: Time) -> Option<Removal> {
-        let since = self.removals.absent_since(name)?;
+        let since = self.nodes.removals.absent_since(name)?;
         let from = since.after(absence);
-        let member = self.members.get(name)?;
-        if now < from || member.is_left_alone() || member.write.is_some() || now < member.barred {
+        let member = self.nodes.members.get(name)?;
+        let is_waiting = member.writes.is_busy() || member.writes.pause(now).is_some();
+        if now < from || member.is_left_alone() || is_waiting {
             return None;
         }
         let instance = member.instance()?;
-        let state = self.removals.states.get(instance);
+        let state = self.nodes.removals.states.get(instance);
         match state.filter(|it| it.read >= from) {
             Some(state) if !state.is_there => Some(Removal::Delete),
             Some(state) if now.since(state.read) < LOOKED_AT => None,
@@ -139,7 +140,7 @@ impl Fleet {
     }
 
     fn delete_object(&mut self, name: &str, at: Moment) {
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.nodes.members.get(name) else {
             return;
         };
         let task = Task::Delete {
@@ -150,9 +151,9 @@ impl Fleet {
         let pending = Pending::Delete {
             name: name.to_owned(),
         };
-        let id = self.open(pending, task, at.now);
-        if let Some(member) = self.members.get_mut(name) {
-            member.write = Some(id);
+        let id = self.works.open(pending, task, at.now);
+        if let Some(member) = self.nodes.members.get_mut(name) {
+            member.writes.begin(id);
         }
     }
 }

@@ -22,27 +22,24 @@ impl Fleet {
     ) -> Option<Time> {
         let may_change = self.may_change(at.now);
         let leads = matches!(self.standing, Standing::Leading { .. });
-        let member = self.members.get_mut(name)?;
-        let line = member.shown.update(&member.obstacles, at);
+        let member = self.nodes.members.get_mut(name)?;
+        let line = member.reported.update(at);
         if line.is_new
             && may_change
-            && let Some(first) = member.obstacles.first()
+            && let Some(first) = member.reported.obstacles.first()
         {
-            let event = Event {
+            self.works.record(Event {
                 about: About::Node(name.to_owned()),
                 reason: first.reason,
                 text: first.text.clone(),
-            };
-            let id = self.next_id.advance();
-            let task = Task::Event(event);
-            self.out.push(crate::Work { id, task });
+            });
         }
         if !may_change {
             // The lease can be renewed in time.
             let later = Some(at.now.after(GATHERED)).filter(|_| leads);
             return soonest(line.again, later);
         }
-        if member.write.is_some() {
+        if member.writes.is_busy() {
             return line.again;
         }
         let object = &member.object;
@@ -71,8 +68,8 @@ impl Fleet {
         let Some((part, body)) = status.or(spec.map(|body| (Part::Spec, body))) else {
             return soonest(line.again, self.write_plain(name, at));
         };
-        if at.now < member.barred {
-            return soonest(line.again, Some(member.barred));
+        if let Some(pause) = member.writes.pause(at.now) {
+            return soonest(line.again, Some(pause));
         }
         self.send_patch(name, part, body, at.now);
         line.again
@@ -96,9 +93,9 @@ impl Fleet {
             part,
             body,
         };
-        let id = self.open(pending, task, now);
-        if let Some(member) = self.members.get_mut(name) {
-            member.write = Some(id);
+        let id = self.works.open(pending, task, now);
+        if let Some(member) = self.nodes.members.get_mut(name) {
+            member.writes.begin(id);
         }
     }
 
@@ -116,12 +113,13 @@ impl Fleet {
         };
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         if version(&object) == version(body)
-            && let Some(member) = self.members.get_mut(name)
+            && let Some(member) = self.nodes.members.get_mut(name)
         {
             member.drop_change(*part, body[part.key()].clone(), at.now);
         }
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         if self
+            .nodes
             .members
             .get(name)
             .is_some_and(|it| it.document.uid == uid)
@@ -146,31 +144,30 @@ impl Fleet {
 
     /// Ends the write of an object. Returns the object that the answer has.
     fn end_write(&mut self, name: &str, id: WorkId, written: Written, at: Moment) -> Option<Value> {
-        let member = self.members.get_mut(name)?;
-        if member.write != Some(id) {
+        let member = self.nodes.members.get_mut(name)?;
+        if !member.writes.end(id) {
             return None;
         }
-        member.write = None;
-        self.dirty.insert(name.to_owned());
+        self.nodes.dirty.insert(name.to_owned());
         match written {
             Written::Done(object) => {
-                member.write_failures = 0;
-                member.write_fault = None;
+                member.writes.succeed();
                 object.map(|it| *it)
             }
             Written::Conflict => {
-                member.conflicted(at.now);
+                member.writes.conflict(at.now);
                 None
             }
             Written::Gone => {
-                member.fail_write("there is no such object".to_owned(), None, at.now);
+                let reason = "there is no such object".to_owned();
+                member.writes.fail(reason, None, at.now);
                 None
             }
             Written::Failed {
                 reason,
                 retry_after,
             } => {
-                member.fail_write(reason, retry_after, at.now);
+                member.writes.fail(reason, retry_after, at.now);
                 None
             }
         }

@@ -5,14 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipam::Time;
 
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub(in crate::machine) struct Timers {
     by_time: BTreeSet<(Time, String)>,
     by_name: BTreeMap<String, Time>,
 }
 
 impl Timers {
+    /// Forgets all times.
+    pub(in crate::machine) fn clear(&mut self) {
+        self.by_time.clear();
+        self.by_name.clear();
+    }
+
     /// Sets the time of a node; none for no time.
-    pub(super) fn set(&mut self, name: &str, at: Option<Time>) {
+    pub(in crate::machine) fn set(&mut self, name: &str, at: Option<Time>) {
         if let Some(old) = self.by_name.remove(name) {
             self.by_time.remove(&(old, name.to_owned()));
         }
@@ -23,7 +29,7 @@ impl Timers {
     }
 
     /// Takes the nodes out whose time has come.
-    pub(super) fn due(&mut self, now: Time) -> Vec<String> {
+    pub(in crate::machine) fn due(&mut self, now: Time) -> Vec<String> {
         let mut due = Vec::new();
         while let Some((at, name)) = self.by_time.pop_first() {
             if at > now {
@@ -36,7 +42,7 @@ impl Timers {
         due
     }
 
-    pub(super) fn next(&self) -> Option<Time> {
+    pub(in crate::machine) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, _)| *at)
     }
 }

@@ -6,8 +6,8 @@ use cloud::want::{Capacity, max_allocatable};
 use kubernetes::operation::node::DEFAULT_POOL;
 use kubernetes::operation::report::Reason;
 
-use super::Fleet;
 use crate::input::Moment;
+use crate::machine::Fleet;
 use crate::member::Member;
 
 /// Number of pods in the host's network, which need no address. EKS's formula for a kubelet's
@@ -16,10 +16,10 @@ const OF_THE_HOST: u32 = 2;
 
 impl Fleet {
     /// Updates the numbers of some kubelets.
-    pub(super) fn set_max_pods(&mut self, numbers: BTreeMap<String, u32>) {
+    pub(in crate::machine) fn set_max_pods(&mut self, numbers: BTreeMap<String, u32>) {
         for (name, number) in numbers {
-            if self.kubelets.insert(name.clone(), number) != Some(number) {
-                self.dirty.insert(name);
+            if self.cluster.max_pods.insert(name.clone(), number) != Some(number) {
+                self.nodes.dirty.insert(name);
             }
         }
     }
@@ -27,7 +27,7 @@ impl Fleet {
     /// The warning for a node whose kubelet accepts more pods than there can be addresses. A node
     /// with addresses of other pools than the default one can have more than those of its ENIs.
     pub(crate) fn max_pods_warning(&self, name: &str, member: &Member) -> Option<String> {
-        let pods = *self.kubelets.get(name)?;
+        let pods = *self.cluster.max_pods.get(name)?;
         let requested = &member.document.demand.requested;
         let kind = member.node.instance_type.as_ref()?;
         let limits = self.topology.facts.limits.get(kind)?;
@@ -57,19 +57,19 @@ impl Fleet {
     }
 
     /// Records an event about a kubelet's number, once for each text.
-    pub(super) fn warn_of_max_pods(&mut self, name: &str, at: Moment) {
+    pub(in crate::machine) fn warn_of_max_pods(&mut self, name: &str, at: Moment) {
         if !self.may_change(at.now) {
             return;
         }
-        let member = self.members.get(name);
+        let member = self.nodes.members.get(name);
         let warning = member.and_then(|it| self.max_pods_warning(name, it));
-        let Some(member) = self.members.get_mut(name) else {
+        let Some(member) = self.nodes.members.get_mut(name) else {
             return;
         };
-        if member.max_pods_warning == warning {
+        if member.reported.max_pods_warning == warning {
             return;
         }
-        member.max_pods_warning.clone_from(&warning);
+        member.reported.max_pods_warning.clone_from(&warning);
         if let Some(text) = warning {
             self.report(name, Reason::MaxPodsTooHigh, text);
         }
