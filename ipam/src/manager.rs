@@ -173,7 +173,7 @@ impl<K: Kind> Manager<K> {
             }
         }
         allocated.sort();
-        let requested = self.allocator.demand();
+        let requested = self.allocator.request();
         Some(Wanted {
             requested,
             allocated,

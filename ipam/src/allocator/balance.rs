@@ -12,15 +12,17 @@
 //! could still remove the claim; a later version of the document makes that write fail. After
 //! [`Allocator::confirm`] addresses of a reclaimed block are allocated.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::{Allocator, Rebalanced};
-use crate::{Family, Time};
+use crate::{Family, Source, Time};
 
-/// Time after a release in which a block can be reclaimed. An operator that uses old reads may take
-/// a block back 180 seconds after its release. One minute of that is its own.
+/// Time after a release in which a block can be reclaimed, and after its first appearance in which
+/// it can be claimed. An operator that uses old reads may take a block back 180 seconds after
+/// either. One minute of that is its own.
 const RECLAIMS: Duration = Duration::from_mins(2);
 /// Such an operator reads claims at least so often. It may never see one that stood for less.
 const READS: Duration = Duration::from_mins(1);
@@ -39,6 +41,7 @@ impl Allocator {
     /// Does nothing before allocation has started.
     pub fn balance(&mut self, now: Time) -> Rebalanced {
         let mut result = Rebalanced::default();
+        self.drop_late(now);
         for (pool, family, spare) in self.spare() {
             if !self.announcement.plain.contains(&pool) {
                 self.reclaim(&pool, family, (spare, now), &mut result.retaken);
@@ -114,9 +117,57 @@ impl Allocator {
         self.announcement.is_versioned || is_recent
     }
 
-    /// Makes reclaimed blocks usable once the document shows their claims. A claim that took too
-    /// long is given up.
+    /// Gives up fresh blocks that were not claimed in time: they may have been unassigned.
+    fn drop_late(&mut self, now: Time) {
+        let appeared = self.appeared.iter();
+        let late = appeared.filter(|(_, since)| !self.is_in_time(Some(**since), now));
+        for net in late.map(|(net, _)| *net).collect::<Vec<_>>() {
+            self.drop_fresh(net);
+        }
+    }
+
+    fn drop_fresh(&mut self, net: IpNet) {
+        self.appeared.remove(&net);
+        if !self.is_held(net) {
+            self.released.insert(net);
+            self.settle_one(net.addr());
+        }
+    }
+
+    /// Notes fresh blocks, and those whose claim the document shows.
+    fn note_fresh(&mut self, now: Time) {
+        let claimed = &self.announcement.claimed;
+        let confirmed: Vec<(IpNet, Time)> = self
+            .appeared
+            .extract_if(.., |net, _| claimed.contains(net))
+            .collect();
+        for (net, since) in confirmed {
+            if !self.is_in_time(Some(since), now) {
+                self.drop_fresh(net);
+            }
+        }
+        let is_fresh = |net: &IpNet| {
+            !self.announcement.claimed.contains(net)
+                && !self.released.contains(net)
+                && !self.reclaiming.contains_key(net)
+        };
+        let of_devices = self
+            .announced
+            .values()
+            .filter(|it| it.source != Source::Node);
+        let fresh: BTreeSet<IpNet> = of_devices.map(|it| it.cidr).filter(is_fresh).collect();
+        self.appeared.retain(|net, _| fresh.contains(net));
+        for net in fresh {
+            self.appeared.entry(net).or_insert(now);
+        }
+    }
+
+    /// Makes claimed blocks usable once the document shows their claims. A claim that took too long
+    /// is given up.
     pub fn confirm(&mut self, now: Time) {
+        if self.settings.release {
+            self.note_fresh(now);
+        }
         let claimed = &self.announcement.claimed;
         let shown: Vec<IpNet> = self.reclaiming.keys().copied().collect();
         for net in shown
@@ -148,7 +199,7 @@ impl Allocator {
     }
 
     /// Addresses of a pool that can be given once claims are written.
-    fn coming(&self, pool: &str, family: Family) -> u64 {
+    pub(super) fn coming(&self, pool: &str, family: Family) -> u64 {
         let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
         let coming = of_pool.filter(|block| {
             !block.is_released() && !block.is_usable() && !self.is_claimed(block.cidr())

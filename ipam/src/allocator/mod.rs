@@ -66,6 +66,9 @@ pub struct Allocator {
     confirmed: BTreeMap<IpNet, Confirmed>,
     /// Released blocks that a document has shown without a claim since their release.
     unclaimed_blocks: BTreeSet<IpNet>,
+    /// Fresh blocks without a confirmed claim, each with the time at which a document showed it
+    /// first.
+    appeared: BTreeMap<IpNet, Time>,
 }
 
 impl Allocator {
@@ -90,6 +93,7 @@ impl Allocator {
             reclaiming: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             unclaimed_blocks: BTreeSet::new(),
+            appeared: BTreeMap::new(),
         }
     }
 
@@ -115,10 +119,10 @@ impl Allocator {
     }
 
     /// Blocks that a restart has to treat as released: the released ones, and those with an
-    /// unconfirmed new claim.
+    /// unconfirmed claim.
     pub fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
-        let all = self.released.iter().chain(self.reclaiming.keys());
-        all.copied()
+        let claims = self.reclaiming.keys().chain(self.appeared.keys());
+        self.released.iter().chain(claims).copied()
     }
 
     /// Addresses whose release has to be known after a restart, in order: those that cool down, and

@@ -167,7 +167,7 @@ impl Allocator {
     }
 
     /// True if an address of a CIDR is in use or cools down.
-    fn is_held(&self, net: IpNet) -> bool {
+    pub(super) fn is_held(&self, net: IpNet) -> bool {
         let range = net.network()..=net.broadcast();
         self.leases.range(range.clone()).next().is_some()
             || self.cooling.range(range).next().is_some()

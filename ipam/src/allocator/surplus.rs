@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::Allocator;
 use crate::block::Block;
-use crate::{Demand, Family, Formula};
+use crate::{Demand, Family, Formula, Source};
 
 /// Which blocks were given back or taken again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,35 @@ impl Allocator {
             }
         }
         demand
+    }
+
+    /// The addresses to request of the operator, as in [`demand`](Self::demand). Another project's
+    /// operator counts released blocks as available. If the node needs more than the others have,
+    /// the request exceeds the demand by as much as these have.
+    #[must_use]
+    pub fn request(&self) -> Demand {
+        let mut request = self.demand();
+        if self.announcement.is_versioned {
+            return request;
+        }
+        for (pool, family, spare) in self.spare() {
+            let there = self
+                .free(&pool, family)
+                .saturating_add(self.coming(&pool, family));
+            let missing = spare.saturating_sub(there).min(self.blocked(&pool, family));
+            let of_pool = request.get_mut(&pool);
+            if let Some(needed) = of_pool.and_then(|it| it.get_mut(&family)) {
+                *needed = needed.saturating_add(missing);
+            }
+        }
+        request
+    }
+
+    /// Addresses of a pool in released blocks of devices.
+    fn blocked(&self, pool: &str, family: Family) -> u64 {
+        let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
+        let blocked = of_pool.filter(|it| it.is_released() && it.source != Source::Node);
+        blocked.map(|block| u64::from(block.slots.free())).sum()
     }
 
     /// Releases unused blocks beyond the demand, the largest first, and reclaims released ones that

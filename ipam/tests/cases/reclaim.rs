@@ -86,6 +86,54 @@ fn addresses_of_a_fresh_block_wait_for_its_claim() {
     assert!(!allocator.has_claims_to_write());
 }
 
+/// Another project's operator may unassign a fresh block that no object it has read claims.
+#[test]
+fn a_fresh_block_is_claimed_within_two_minutes_or_not_at_all() {
+    let fresh_block = |is_versioned: bool| {
+        let mut allocator = fresh(releasing());
+        allocator.observe(document(&[FIRST], is_versioned));
+        allocator.confirm(at(0));
+        set_ready(&mut allocator, &["eni-1"]);
+        allocator
+    };
+    let released = Life::Draining(Draining::Released);
+    for (seconds, is_versioned, expected) in [
+        (119, false, Life::Usable),
+        (120, false, released.clone()),
+        (3600, true, Life::Usable),
+    ] {
+        // The claim is written in time, and the answer to it is late.
+        let mut allocator = fresh_block(is_versioned);
+        allocator.balance(at(1));
+        assert_eq!(life(&allocator, SECOND), Life::Announced);
+        allocator.observe(document(&[FIRST, SECOND], is_versioned));
+        allocator.confirm(at(seconds));
+        assert_eq!(life(&allocator, SECOND), expected, "{seconds}");
+        // It is not written in time.
+        let mut allocator = fresh_block(is_versioned);
+        allocator.balance(at(seconds));
+        assert_eq!(allocator.has_claims_to_write(), expected == Life::Usable);
+    }
+    let mut restarted = Allocator::restore(releasing(), fresh_block(false).state(), None, at(1)).0;
+    restarted.observe(document(&[FIRST], false));
+    restarted.confirm(at(1));
+    assert_eq!(life(&restarted, SECOND), released, "nobody knows its age");
+}
+
+#[test]
+fn a_block_that_cannot_be_claimed_again_is_replaced_if_its_addresses_are_needed() {
+    let requested = |allocator: &Allocator| allocator.request()["default"][&V4];
+    let mut allocator = given_back(false, true);
+    let demand = allocator.demand();
+    assert_eq!(allocator.request(), demand, "the first block is enough");
+    want_more(&mut allocator, &[FIRST], false);
+    allocator.balance(at(300));
+    // One address is in use, and 15 of 20 are free.
+    assert_eq!(requested(&allocator), 1 + 20 + 5);
+    want_more(&mut allocator, &[FIRST], true);
+    assert_eq!(requested(&allocator), 1 + 20, "it will be claimed again");
+}
+
 #[test]
 fn without_release_a_claim_is_no_condition() {
     let mut allocator = fresh(settings(Formula::Linear, ""));
