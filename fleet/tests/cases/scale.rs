@@ -204,7 +204,7 @@ fn blocks_of_plain_pools_for_many_nodes_cost_one_write_each() {
     let is_full = std::env::var_os("TOWPATH_FULL").is_some();
     let count = if is_full { 5000 } else { 500 };
     let mut bed = Bed::new(&world());
-    let spec = json!({"ipv4": {"cidrs": ["172.16.0.0/12"], "maskSize": 24}});
+    let spec = json!({"ipv4": {"cidrs": ["100.64.0.0/10"], "maskSize": 24}});
     bed.api.set_pool("green", &spec, bed.now);
     for number in 0..count {
         let requested = json!([{"pool": "green", "needed": {"ipv4-addrs": 250}}]);
