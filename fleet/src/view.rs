@@ -70,8 +70,8 @@ pub struct WhyView {
     pub obstacles: Vec<ObstacleView>,
     /// The fields of its document that cannot be used.
     pub problems: Vec<String>,
-    /// Faults of its ENIs' security groups, and a kubelet that takes more pods than there can be
-    /// addresses for.
+    /// Faults of its ENIs' security groups, a kubelet that takes more pods than there can be
+    /// addresses for, and extended resources that cannot be written.
     pub findings: Vec<String>,
     /// Its ENIs, each with its use.
     pub enis: BTreeMap<String, String>,
@@ -182,6 +182,7 @@ impl Fleet {
     fn all_findings(&self, name: &str, member: &Member) -> Vec<String> {
         let mut all = self.findings(member);
         all.extend(self.max_pods_warning(name, member));
+        all.extend(self.nodes.advertised.fault(name));
         all
     }
 

@@ -1,8 +1,10 @@
 //! Addresses that nodes can have, as extended resources of the Node, for the scheduler.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
+use cloud::InstanceId;
 use cloud::want::{Capacity, max_allocatable};
 use ipam::{Family, Time};
 use kubernetes::operation::node::DEFAULT_POOL;
@@ -27,18 +29,32 @@ pub(super) type Numbers = BTreeMap<String, u64>;
 #[derive(Debug, Default)]
 pub(crate) struct Advertised {
     written: BTreeMap<String, Numbers>,
+    /// The reasons of writes that failed, by Node.
+    faults: BTreeMap<String, String>,
     next: Time,
+    /// The last Node that was written. Those after it come first.
+    last: String,
 }
 
 impl Advertised {
     /// Begins an epoch: another leader may have written others.
     pub(super) fn begin(&mut self) {
         self.written.clear();
+        self.faults.clear();
     }
 
     /// Handles the removal of a Node.
     pub(super) fn lose(&mut self, name: &str) {
         self.written.remove(name);
+        self.faults.remove(name);
+    }
+
+    /// The reason that a Node has not its numbers.
+    pub(crate) fn fault(&self, name: &str) -> Option<String> {
+        let fault = self.faults.get(name)?;
+        Some(format!(
+            "extended resources of the Node are not written: {fault}"
+        ))
     }
 }
 
@@ -52,7 +68,14 @@ impl Fleet {
         self.nodes.advertised.next = at.now.after(PACE);
         let free = self.free_of_pools();
         let mut changed = Vec::new();
-        for (name, member) in &self.nodes.members {
+        let last = self.nodes.advertised.last.clone();
+        let after = (Bound::Excluded(last.clone()), Bound::Unbounded);
+        let members = &self.nodes.members;
+        let in_turn = members.range(after).chain(members.range(..=last));
+        for (name, member) in in_turn {
+            if changed.len() == AT_ONCE {
+                break;
+            }
             let numbers = self.numbers(name, member, &free);
             let known = self.nodes.advertised.written.get(name);
             if known != Some(&numbers) && !member.is_left_alone() {
@@ -60,7 +83,9 @@ impl Fleet {
                 changed.push((name.clone(), numbers, body));
             }
         }
-        changed.truncate(AT_ONCE);
+        if let Some((name, _, _)) = changed.last() {
+            self.nodes.advertised.last.clone_from(name);
+        }
         for (name, numbers, body) in changed {
             let task = Task::Advertise {
                 name: name.clone(),
@@ -73,9 +98,18 @@ impl Fleet {
 
     /// Handles the answer to a write. A failed write is repeated at the next comparison.
     pub(super) fn advertised(&mut self, name: String, numbers: Numbers, written: &Written) {
-        if matches!(written, Written::Done(_)) {
-            self.nodes.advertised.written.insert(name, numbers);
-        }
+        let advertised = &mut self.nodes.advertised;
+        let fault = match written {
+            Written::Done(_) => {
+                advertised.faults.remove(&name);
+                advertised.written.insert(name, numbers);
+                return;
+            }
+            Written::Failed { reason, .. } => reason.as_str(),
+            Written::Conflict => "another writer came first",
+            Written::Gone => "there is no such Node",
+        };
+        advertised.faults.insert(name, fault.to_owned());
     }
 
     /// The addresses that are free in each plain pool.
@@ -119,10 +153,9 @@ impl Fleet {
     }
 
     /// Number of addresses that a node's ENIs have for the pool `default`, or could get within the
-    /// room of its zone.
+    /// room of its subnets.
     fn most_of_enis(&self, member: &Member) -> Option<u64> {
         let instance = member.instance()?;
-        let location = member.node.location.as_ref()?;
         let limits = self
             .topology
             .facts
@@ -138,16 +171,27 @@ impl Fleet {
         // ENIs of other pools take their part of what the instance can have.
         let (attached, _) = self.count(instance, member);
         let default = self.default_addresses(member);
-        let subnets = self.topology.facts.subnets.values();
-        let near = subnets.filter(|it| it.vpc == location.vpc && it.zone == location.zone);
-        let taken = |it: &cloud::object::subnet::Subnet| self.memory.pressure.taken(&it.id);
-        let room = near
-            .map(|it| u64::from(it.free.saturating_sub(taken(it))))
-            .sum::<u64>();
+        let room = self.room(instance, member)?;
         let attachable = u64::from(most.saturating_sub(attached)).min(room);
         let all = u64::from(default) + attachable;
         let bound = u64::from(member.node.marks.max);
         Some(if bound > 0 { all.min(bound) } else { all })
+    }
+
+    /// Free IPv4 addresses of the subnets of a node's ENIs, and of those where it can get ENIs.
+    fn room(&self, instance: &InstanceId, member: &Member) -> Option<u64> {
+        let location = member.node.location.as_ref()?;
+        let subnets = &self.topology.facts.subnets;
+        let rules = location.rules().iter();
+        let eligible = rules.flat_map(|rule| location.eligible(*rule, subnets));
+        let enis = self.memory.inventory.of_instance(instance);
+        let own = enis.filter_map(|eni| subnets.get(&eni.subnet));
+        let all: BTreeMap<_, _> = eligible.chain(own).map(|it| (&it.id, it)).collect();
+        let room = all.into_values().map(|it| {
+            let taken = self.memory.pressure.taken(&it.id);
+            u64::from(it.free.saturating_sub(taken))
+        });
+        Some(room.sum())
     }
 }
 

@@ -308,47 +308,6 @@ fn pod_cidrs_become_blocks_of_the_default_pool() {
 }
 
 #[test]
-fn nodes_have_what_they_can_have_as_extended_resources() {
-    let mut settings = Settings::of(CLUSTER);
-    settings.pools.advertised = true;
-    let mut bed = Bed::with(&world(), settings);
-    bed.add_node("one", "m5.large", "subnet-a");
-    set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "two", "green", 8, 0);
-    bed.lead();
-    bed.run(SOON * 2);
-    let numbers = |bed: &Bed, node: &str| bed.api.advertised[node].0.clone();
-    // 3 ENIs of 9 addresses, and two of four blocks.
-    let one = json!({"towpath.dev/ipv4-default": "27", "towpath.dev/ipv4-green": "8"});
-    assert_eq!(numbers(&bed, "one"), one);
-    assert_eq!(
-        numbers(&bed, "two"),
-        json!({"towpath.dev/ipv4-green": "16"})
-    );
-    let writes = |bed: &Bed| bed.api.advertised.values().map(|it| it.1).sum::<u32>();
-    let before = writes(&bed);
-    bed.run(SOON * 20);
-    assert_eq!(
-        writes(&bed),
-        before,
-        "nothing is written where nothing changes"
-    );
-    want(&mut bed, "three", "green", 8, 0);
-    bed.change("one", &json!({"spec": {"ipam": {"max-allocate": 12}}}));
-    bed.run(SOON);
-    let one = json!({"towpath.dev/ipv4-default": "12", "towpath.dev/ipv4-green": "0"});
-    assert_eq!(numbers(&bed, "one"), one);
-    bed.api.delete("two", bed.now);
-    bed.api.delete("three", bed.now);
-    set_pool(&mut bed, "green", &Value::Null);
-    bed.run(SOON);
-    assert_eq!(
-        numbers(&bed, "one"),
-        json!({"towpath.dev/ipv4-default": "12"})
-    );
-}
-
-#[test]
 fn pools_add_up_after_churn_of_nodes_and_leaders() {
     let mut bed = bed();
     set_pool(
