@@ -1,6 +1,9 @@
 //! Plain pools: their documents, the blocks of nodes, and the beginning of a leader's term.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use cloud::VpcId;
 
 use ipam::cluster::{Ledger, Requested, Shortfall, Takeover};
 use ipam::{EdgeRules, Time};
@@ -18,12 +21,32 @@ pub(crate) struct Plain {
     pub(crate) ledger: Ledger,
     pub(crate) pools: BTreeMap<String, Pool>,
     pub(crate) opening: Opening,
+    /// A read that grants wait for.
+    pub(crate) unread: Option<Unread>,
     /// Nodes whose demand is not met.
     pub(crate) short: BTreeMap<String, Vec<Shortfall>>,
     /// The state of the ledger at the last plan of the nodes in `short`.
     pub(crate) freed: u64,
     /// Earliest time of the next check of the pools.
     pub(crate) next_look: Time,
+}
+
+/// A read without which a block could overlap with addresses that are no pool's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// The `ServiceCIDRs` of the cluster.
+    Services,
+    /// A VPC of nodes.
+    Vpc(VpcId),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Services => f.write_str("the ServiceCIDRs are read, with which none may overlap"),
+            Self::Vpc(id) => write!(f, "the CIDRs of {id} are read, with which none may overlap"),
+        }
+    }
 }
 
 /// The beginning of a leader's term, before any block is granted.
@@ -94,10 +117,16 @@ impl Plain {
     /// Begins an epoch: another leader may have granted blocks.
     pub(crate) fn begin(&mut self) {
         self.opening = Opening::default();
+        self.unread = Some(Unread::Services);
         self.short.clear();
         for pool in self.pools.values_mut() {
             pool.writes = Writes::default();
         }
+    }
+
+    /// True if nodes may be granted blocks.
+    pub(crate) fn may_grant(&self) -> bool {
+        self.opening.is_over() && self.unread.is_none()
     }
 
     /// Updates all pools. Returns true if one of them changed.
@@ -234,8 +263,13 @@ impl Plain {
         }
         let short = self.short.get(name).into_iter().flatten();
         all.extend(short.map(|it| Obstacle::new(reason(it), it.to_string())));
-        if !self.opening.is_over() && self.ledger.is_unmet(name, &demand) {
-            let text = "blocks of plain pools are granted once the objects of all nodes are read";
+        if self.ledger.is_unmet(name, &demand) {
+            let waits_for = match &self.unread {
+                _ if !self.opening.is_over() => "the objects of all nodes are read".to_owned(),
+                Some(unread) => unread.to_string(),
+                None => return all,
+            };
+            let text = format!("blocks of plain pools are granted once {waits_for}");
             all.push(Obstacle::new(Reason::NotReady, text));
         }
         all

@@ -156,6 +156,8 @@ pub(crate) struct Reads {
     /// ENIs of the last listing of all.
     listed: usize,
     vpcs: BTreeSet<VpcId>,
+    /// The VPCs of the last read of them.
+    read_vpcs: BTreeSet<VpcId>,
     /// Reads that failed last, by the call of EC2.
     pub(crate) failures: BTreeMap<&'static str, Failure>,
 }
@@ -168,6 +170,11 @@ impl Reads {
             self.vpcs.extend(vpcs);
             self.demand_all();
         }
+    }
+
+    /// A VPC that no read has covered yet.
+    pub(crate) fn unread_vpc(&self) -> Option<&VpcId> {
+        self.vpcs.difference(&self.read_vpcs).next()
     }
 
     /// Makes all reads due that are limited to VPCs.
@@ -308,6 +315,9 @@ impl Reads {
             let round = self.rounds.entry(regular).or_default();
             round.last = reading.begun;
             round.failures = 0;
+        }
+        if reading.query.what == What::Vpcs {
+            self.read_vpcs.clone_from(&reading.query.vpcs);
         }
         if let (What::Enis(Scope::All), Items::Enis(enis)) = (&reading.query.what, &reading.items) {
             self.listed = enis.len();

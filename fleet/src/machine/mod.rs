@@ -93,7 +93,7 @@ impl Fleet {
             Input::Node(object) => self.set_object(*object, at),
             Input::NodeGone { name, uid } => self.lose_object(&name, &uid),
             Input::Pools(objects) => self.set_pools(objects),
-            Input::Services(cidrs) => self.cluster.services = cidrs,
+            Input::Services(cidrs) => self.cluster.services = Some(cidrs),
             Input::MaxPods(numbers) => self.set_max_pods(numbers),
             Input::Pods(pods) => self.set_pods(pods),
             Input::Hosts(hosts) => self.nodes.removals.set_hosts(hosts, at.now),

@@ -37,8 +37,8 @@ pub(crate) struct Nodes {
 pub(crate) struct Cluster {
     /// The most pods of each kubelet.
     pub(super) max_pods: BTreeMap<String, u32>,
-    /// The CIDRs of the cluster's services.
-    pub(super) services: BTreeSet<IpNet>,
+    /// The CIDRs of the cluster's services; none before they are read.
+    pub(super) services: Option<BTreeSet<IpNet>>,
     /// The number of waiting pods, by node.
     pub(super) waiting: BTreeMap<String, u32>,
     /// The pools; none before they are read.

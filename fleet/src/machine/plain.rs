@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Fleet, Pending};
 use crate::input::{Moment, Written};
 use crate::member::Member;
-use crate::plain::Opening;
+use crate::plain::{Opening, Unread};
 use crate::reads::GATHERED;
 use crate::work::{About, Event, Part, Task, WorkId};
 
@@ -26,6 +26,12 @@ impl Fleet {
         }
         self.plain.next_look = at.now.after(GATHERED);
         self.plain.ledger.reserve(self.reserved());
+        let unread = self.lacking();
+        if unread != self.plain.unread {
+            self.plain.unread = unread;
+            let unmet: Vec<String> = self.unmet().map(str::to_owned).collect();
+            self.nodes.dirty.extend(unmet);
+        }
         if self.plain.ledger.freed() != self.plain.freed {
             self.plain.freed = self.plain.ledger.freed();
             self.nodes.dirty.extend(self.plain.short.keys().cloned());
@@ -55,10 +61,18 @@ impl Fleet {
                 all.insert(*cidr, format!("VPC {}", vpc.id));
             }
         }
-        for cidr in &self.cluster.services {
+        for cidr in self.cluster.services.iter().flatten() {
             all.insert(*cidr, "the cluster's services".to_owned());
         }
         all
+    }
+
+    /// The reads without which a block could overlap with other addresses of the cluster.
+    fn lacking(&self) -> Option<Unread> {
+        if self.cluster.services.is_none() {
+            return Some(Unread::Services);
+        }
+        self.reads.unread_vpc().cloned().map(Unread::Vpc)
     }
 
     /// Handles the list of all nodes. The watch removes the nodes that the list lacks.
@@ -97,7 +111,7 @@ impl Fleet {
         let (part, body) = if self.plain.opening.awaits(name) {
             let id = self.works.next_id();
             (Part::Metadata, plain::touch(&format!("{} {id}", at.date)))
-        } else if self.plain.opening.is_over() {
+        } else if self.plain.may_grant() {
             let body = self.grant(name)?;
             let member = self.nodes.members.get(name)?;
             if member.has_dropped(Part::Spec, &body, at.now) {

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CLUSTER, Fault, Planned, world};
+use super::reports::refuse;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -191,16 +192,72 @@ fn nothing_is_lost_when_a_pool_shrinks_or_is_removed_by_force() {
     bed.until(SOON, "the rest", |bed| blocks(bed, "two").len() == 4);
 }
 
+/// The pool's first CIDR is that of the VPC, or of services.
+fn overlapping() -> Value {
+    small(&["10.200.0.0/24", "172.16.0.0/24"])
+}
+
+#[test]
+fn no_block_is_granted_before_the_services_are_read() {
+    let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
+    bed.services = None;
+    set_pool(&mut bed, "green", &overlapping());
+    want(&mut bed, "two", "green", 4, 0);
+    bed.lead();
+    let text = "NotReady: blocks of plain pools are granted once the ServiceCIDRs are read";
+    bed.until(SOON, "the reason", |bed| {
+        bed.report("two").starts_with(text)
+    });
+    bed.run(SOON);
+    assert_eq!(blocks(&bed, "two"), [""; 0]);
+    bed.services = Some(["10.200.0.0/16".parse().unwrap()].into());
+    bed.until(SOON, "a block", |bed| {
+        blocks(bed, "two") == ["172.16.0.0/30"]
+    });
+    let reported = faults(&bed, "green");
+    let named = "overlaps with 10.200.0.0/16 of the cluster's services";
+    assert!(reported[0].contains(named), "{reported:?}");
+}
+
+#[test]
+fn no_block_is_granted_before_the_vpcs_are_read() {
+    let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
+    bed.add_node("one", "m5.large", "subnet-a");
+    set_pool(&mut bed, "green", &overlapping());
+    want(&mut bed, "two", "green", 4, 0);
+    refuse(&mut bed, "DescribeVpcs", "UnauthorizedOperation", 1);
+    bed.lead();
+    let text = "NotReady: blocks of plain pools are granted once the CIDRs of vpc-1 are read";
+    bed.until(SOON, "the reason", |bed| {
+        bed.report("two").starts_with(text)
+    });
+    bed.run(SOON);
+    assert_eq!(blocks(&bed, "two"), [""; 0]);
+    let retried = Duration::from_mins(6);
+    bed.until(retried, "a block", |bed| {
+        blocks(bed, "two") == ["172.16.0.0/30"]
+    });
+}
+
+/// One bad document must not keep all nodes from their blocks.
+#[test]
+fn a_vpc_that_ec2_does_not_have_keeps_no_block_back() {
+    let mut bed = bed();
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.change("one", &json!({"spec": {"eni": {"vpc-id": "vpc-9"}}}));
+    set_pool(&mut bed, "green", &small(&["172.16.0.0/24"]));
+    want(&mut bed, "two", "green", 4, 0);
+    bed.until(SOON, "a block", |bed| {
+        blocks(bed, "two") == ["172.16.0.0/30"]
+    });
+}
+
 #[test]
 fn addresses_of_the_vpc_are_refused_by_name() {
     let mut bed = bed();
     bed.add_node("one", "m5.large", "subnet-a");
     bed.until(SOON, "the VPC is read", |bed| bed.shown("one") > 0);
-    set_pool(
-        &mut bed,
-        "green",
-        &small(&["10.200.0.0/24", "172.16.0.0/24"]),
-    );
+    set_pool(&mut bed, "green", &overlapping());
     want(&mut bed, "two", "green", 4, 0);
     bed.until(SOON, "the other CIDR serves", |bed| {
         blocks(bed, "two") == ["172.16.0.0/30"]

@@ -23,7 +23,7 @@ fn bed() -> Bed {
     bed_of(&world(), "m5.large")
 }
 
-fn refuse(bed: &mut Bed, action: &str, code: &str, count: u32) {
+pub(super) fn refuse(bed: &mut Bed, action: &str, code: &str, count: u32) {
     bed.cloud.inject(InjectedFault {
         action: action.to_owned(),
         names: None,

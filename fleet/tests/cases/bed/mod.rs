@@ -5,7 +5,7 @@ mod check;
 mod fault;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cloud::call::query::Items;
@@ -14,6 +14,7 @@ use cloud::{Action, Failure};
 use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
 use fleet::{Event, Fleet, Input, Moment, PlainView, Settings, Standing, Task, Work, Written};
 use ipam::Time;
+use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -41,6 +42,8 @@ pub(crate) struct Bed {
     pub(crate) events: Vec<Event>,
     /// Objects of pools beside those of the API server; none before pools are read.
     pub(crate) pools: Option<Vec<Value>>,
+    /// The CIDRs of services; none before they are read.
+    pub(crate) services: Option<BTreeSet<IpNet>>,
     /// Pools of the API server as the operator's watch has them.
     watched_pools: Vec<Value>,
     /// Pods that wait, by node.
@@ -110,6 +113,7 @@ impl Bed {
             leader: 1,
             events: Vec::new(),
             pools: Some(Vec::new()),
+            services: Some(BTreeSet::new()),
             watched_pools: Vec::new(),
             pods: BTreeMap::new(),
             is_led: false,
@@ -306,6 +310,9 @@ impl Bed {
         if let Some(pools) = &self.pools {
             let pools = [pools, &self.watched_pools[..]].concat();
             self.fleet.take(Input::Pools(pools), at);
+        }
+        if let Some(services) = &self.services {
+            self.fleet.take(Input::Services(services.clone()), at);
         }
         self.fleet.take(Input::Pods(self.pods.clone()), at);
         for work in self.fleet.work(at) {
