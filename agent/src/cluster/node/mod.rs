@@ -6,6 +6,7 @@ pub(in crate::cluster) mod ensure_node;
 pub(in crate::cluster) mod identity;
 pub(in crate::cluster) mod instance;
 pub(in crate::cluster) mod node_ready;
+mod restored;
 pub(in crate::cluster) mod writer;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::node::ensure_node::{Creation, ensure};
 use crate::cluster::node::identity::Identity;
+use crate::cluster::node::restored::Restored;
 use config::IpamMode;
 use node_document::DocumentError;
 use sources::follow::Followed;
@@ -75,6 +77,11 @@ pub(in crate::cluster) struct NodeTask {
     identity: watch::Receiver<Identity>,
     /// True if the incoming list has the object.
     is_listed: bool,
+    /// The last object that was in force, which an earlier agent may have kept.
+    last: Option<Arc<Value>>,
+    /// The object that was known when the current try began.
+    known: Option<Arc<Value>>,
+    restored: Option<Restored>,
 }
 
 impl NodeTask {
@@ -103,6 +110,9 @@ impl NodeTask {
             kept: None,
             identity: watch::channel(Identity::Unknown).1,
             is_listed: false,
+            last: None,
+            known: None,
+            restored: None,
         };
         (task, document, seen)
     }
@@ -122,6 +132,7 @@ impl NodeTask {
         let (node, object) = read.unzip();
         if let Some(object) = object {
             self.note_claims(&object);
+            self.last = Some(Arc::new(object));
         }
         self.source.send_replace(Followed::kept(node));
         self.kept = Some(kept);
@@ -183,15 +194,31 @@ impl NodeTask {
     fn take_event(&mut self, event: Event<kube::api::DynamicObject>) {
         match event {
             Event::Init => self.is_listed = false,
-            Event::Apply(object) | Event::InitApply(object) => {
+            Event::InitApply(object) => {
                 self.is_listed = true;
-                match objects::value(object) {
-                    Ok(object) => self.take(object),
-                    Err(error) => self.fail(&error.to_string()),
+                let object = self.take_followed(object);
+                // A list can be older than an answer to a write. A read that begins now cannot.
+                if object.is_some_and(|object| self.is_old(&object)) {
+                    self.due.get_or_insert_with(Instant::now);
                 }
             }
+            Event::Apply(object) => drop(self.take_followed(object)),
             Event::InitDone if self.is_listed => {}
             Event::InitDone | Event::Delete(_) => self.miss(),
+        }
+    }
+
+    /// Takes an object in, unless it is older than the last. Returns it.
+    fn take_followed(&mut self, object: kube::api::DynamicObject) -> Option<Value> {
+        match objects::value(object) {
+            Ok(object) => {
+                self.take(object.clone());
+                Some(object)
+            }
+            Err(error) => {
+                self.fail(&error.to_string());
+                None
+            }
         }
     }
 
@@ -204,11 +231,51 @@ impl NodeTask {
         }
     }
 
+    /// The last object that is known.
+    fn newest(&self) -> Option<Arc<Value>> {
+        let current = self.current.borrow();
+        let current = current.as_ref().map(|it| Arc::clone(&it.object));
+        current.or_else(|| self.last.clone())
+    }
+
+    fn is_old(&self, object: &Value) -> bool {
+        self.newest()
+            .is_some_and(|known| objects::is_older(object, &known))
+    }
+
     fn take(&mut self, object: Value) {
-        let is_old = |current: &Current| objects::is_older(&object, &current.object);
-        if self.current.borrow().as_ref().is_some_and(is_old) {
+        if self.is_old(&object) {
             return;
         }
+        let known = self.newest();
+        if known.is_some_and(|known| restored::is_anothers(&object, &known)) {
+            self.restore(object);
+        } else {
+            self.accept(object);
+        }
+    }
+
+    /// Accepts an object of a backup.
+    fn restore(&mut self, object: Value) {
+        tracing::warn!(
+            "{}: uid or version {} went back, as after the API server was restored from a backup; \
+             the last document stays in force until the operator has written the status",
+            self.place(),
+            object["metadata"]["resourceVersion"]
+        );
+        let restored = Restored::new(&object);
+        self.due = Some(restored.until);
+        self.restored = Some(restored);
+        self.accept(object);
+    }
+
+    /// True if the operator may still have to write the status of a restored object.
+    fn awaits_status(&mut self, object: &Value) -> bool {
+        self.restored.take_if(|it| !it.awaits_status(object));
+        self.restored.is_some()
+    }
+
+    fn accept(&mut self, object: Value) {
         let parsed = self.parse(&object).map_err(|error| error.to_string());
         let parsed = parsed.and_then(|node| {
             self.identity.borrow().admits(node.instance.as_deref())?;
@@ -217,27 +284,33 @@ impl NodeTask {
         let parsed = parsed.map_err(|error| format!("{}: {error}", self.place()));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
-        let in_force = match &parsed {
+        let refusal = match &parsed {
+            _ if self.awaits_status(&object) => Some("its status is that of a backup"),
             // It was recreated: its ENIs are still those of the instance, and pods use them.
-            Ok(node) => !(had_enis && node.enis.is_empty()),
-            Err(_) => false,
+            Ok(node) if had_enis && node.enis.is_empty() => {
+                Some("status.eni.enis has no ENI any more")
+            }
+            _ => None,
         };
+        let in_force = parsed.is_ok() && refusal.is_none();
         let is_new = self.source.send_if_modified(|source| {
-            if parsed.is_ok() && !in_force {
-                let reason = format!("{}: status.eni.enis has no ENI any more", self.place());
+            if let Some(refusal) = refusal {
+                let reason = format!("{}: {refusal}", self.place());
                 return source.fail(reason, "CiliumNode", &self.name);
             }
             source.take(parsed, "CiliumNode", &self.name)
         });
+        let object = Arc::new(object);
         if in_force {
             self.note_claims(&object);
+            self.last = Some(Arc::clone(&object));
         }
         if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
             kept.write(&self.place(), &object.to_string());
         }
         let generation = self.source.borrow().generation;
         self.current.send_replace(Some(Current {
-            object: Arc::new(object),
+            object,
             generation,
             in_force,
         }));
@@ -293,6 +366,7 @@ impl NodeTask {
     /// Begins to read the object, or to make it.
     fn ensure(&mut self) {
         self.due = None;
+        self.known = self.newest();
         let (client, name) = (self.connection.client.clone(), self.name.clone());
         self.ensuring = Some(ensure(client, name, self.creation.clone()).boxed());
     }
@@ -302,7 +376,12 @@ impl NodeTask {
         match outcome {
             Ok(object) => {
                 self.retry.succeeded();
-                self.take(object);
+                let is_back = |known: &Arc<Value>| objects::is_older(&object, known);
+                if self.known.take().as_ref().is_some_and(is_back) {
+                    self.restore(object);
+                } else {
+                    self.take(object);
+                }
             }
             Err(error) => {
                 self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));

@@ -60,6 +60,107 @@ async fn the_document_never_goes_back_in_time() {
     assert_eq!(current.object["metadata"]["resourceVersion"], "101");
 }
 
+/// The object of a backup, whose status lacks an ENI.
+fn backup(version: u32) -> Value {
+    backup_of("a", version)
+}
+
+fn backup_of(uid: &str, version: u32) -> Value {
+    let mut object = object(uid, version);
+    let enis = object["status"]["eni"]["enis"].as_object_mut().unwrap();
+    let first = enis.keys().next().unwrap().clone();
+    enis.remove(&first);
+    object
+}
+
+/// A task whose API server was restored from a backup: a read has an earlier version.
+fn restored() -> (
+    NodeTask,
+    watch::Receiver<NodeSource>,
+    watch::Receiver<Option<Current>>,
+) {
+    let (mut task, source, current) = task();
+    task.take(object("a", 500));
+    task.ensure();
+    task.ensured(Ok(backup(300)));
+    (task, source, current)
+}
+
+#[tokio::test]
+async fn a_restored_object_is_written_to_and_in_force_once_its_status_changes() {
+    let (mut task, source, current) = restored();
+    let shown = || {
+        let current = current.borrow();
+        let current = current.as_ref().unwrap();
+        let version = current.object["metadata"]["resourceVersion"].clone();
+        (version, current.in_force, source.borrow().generation)
+    };
+    assert_eq!(shown(), (json!("300"), false, 1));
+    let error = source.borrow().error.clone().unwrap();
+    assert!(error.contains("its status is that of a backup"), "{error}");
+    // The agent's own write leaves the status as it is.
+    task.take(backup(301));
+    assert_eq!(shown(), (json!("301"), false, 1));
+    task.take(object("a", 302));
+    // The document is the one that was in force.
+    assert_eq!(shown(), (json!("302"), true, 1));
+    assert!(source.borrow().error.is_none());
+}
+
+#[tokio::test]
+async fn an_object_of_a_backup_is_known_by_its_uid_and_by_a_kept_one() {
+    let state = tempfile::tempdir().unwrap();
+    let is_in_force = |current: &watch::Receiver<Option<Current>>| {
+        let current = current.borrow();
+        current.as_ref().unwrap().in_force
+    };
+    let (task, _source, current) = task();
+    let mut first = task.keeping(Kept::new(state.path(), "this"));
+    first.take(object("a", 500));
+    first.take(object("b", 300));
+    assert!(!is_in_force(&current), "an object of another uid");
+    first.take(backup_of("b", 301));
+    assert!(is_in_force(&current));
+    let (task, _source, current) = self::task();
+    let mut second = task.keeping(Kept::new(state.path(), "this"));
+    second.take(object("b", 299));
+    assert!(current.borrow().is_none());
+    second.ensure();
+    second.ensured(Ok(object("b", 299)));
+    assert!(
+        !is_in_force(&current),
+        "older than what an earlier agent kept"
+    );
+}
+
+#[tokio::test]
+async fn a_restored_object_that_nobody_changes_is_in_force_after_a_minute() {
+    let (mut task, source, current) = restored();
+    let restored = task.restored.as_mut().unwrap();
+    assert_eq!(task.due, Some(restored.until), "it is read again then");
+    restored.until = Instant::now();
+    task.ensure();
+    task.ensured(Ok(backup(300)));
+    assert!(current.borrow().as_ref().unwrap().in_force);
+    assert_eq!(source.borrow().generation, 2);
+}
+
+/// The list began before a write that was answered first.
+#[tokio::test]
+async fn an_older_list_is_no_backup_and_is_followed_by_a_read() {
+    let (mut task, source, current) = task();
+    task.take(object("a", 500));
+    let list = serde_json::from_value(backup(499)).unwrap();
+    task.take_event(Event::InitApply(list));
+    assert!(current.borrow().as_ref().unwrap().in_force);
+    assert!(task.due.is_some());
+    task.ensure();
+    task.take(object("a", 501));
+    task.ensured(Ok(object("a", 500)));
+    assert!(current.borrow().as_ref().unwrap().in_force);
+    assert_eq!(source.borrow().error, None);
+}
+
 #[tokio::test]
 async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
     let (mut task, source, current) = task();
