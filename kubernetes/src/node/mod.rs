@@ -1,5 +1,6 @@
 //! A node's side of its `CiliumNode`: what the agent reads of it and writes to it.
 
+pub mod backup;
 pub mod crd_mode;
 pub mod handshake;
 pub mod ingress;

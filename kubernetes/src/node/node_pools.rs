@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipam::{Demand, EdgeRules, Family, KeptBlocks, Wanted};
+use ipam::node::POOL_TAG;
+use ipam::{DEFAULT_POOL, Demand, EdgeRules, Family, KeptBlocks, Wanted};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -133,6 +134,34 @@ impl NodeDemand {
         (next != *there).then_some(next)
     }
 
+    /// The new value for an object that is not in force, as one of a backup: the requests, and the
+    /// claims on blocks of its ENIs, and of those in force, that have addresses in use.
+    #[must_use]
+    pub fn next_held(&self, object: &Value, there: &NodePools) -> Option<NodePools> {
+        let mut next = self.next_requested(there).unwrap_or_else(|| there.clone());
+        if self.flat.is_none() {
+            let of_enis = self.wanted.allocated.iter();
+            let of_enis = of_enis.filter(|kept| self.on_enis.contains(&kept.pool));
+            let in_force = of_enis.map(Allocated::from);
+            let shown = shown_on_enis(object);
+            let cidrs = there.allocated.iter().flat_map(|entry| &entry.cidrs);
+            let mut claimed: BTreeSet<IpNet> = cidrs.filter_map(|it| it.parse().ok()).collect();
+            let mut held = Vec::new();
+            for mut entry in in_force.chain(shown) {
+                entry.cidrs.retain(|cidr| {
+                    let net = cidr.parse::<IpNet>();
+                    net.is_ok_and(|net| self.is_held(net) && claimed.insert(net))
+                });
+                held.push(entry);
+            }
+            held.retain(|entry| !entry.cidrs.is_empty());
+            if !held.is_empty() {
+                next.allocated = merged(there.allocated.iter().cloned().chain(held).collect());
+            }
+        }
+        (next != *there).then_some(next)
+    }
+
     /// The merge patch that writes the node's pools and the agent's mark; `None` if there is no
     /// change.
     #[must_use]
@@ -162,7 +191,11 @@ impl NodeDemand {
             .iter()
             .flat_map(|kept| kept.cidrs.iter().copied())
             .collect();
-        for entry in there.iter().filter(|e| !self.on_enis.contains(&e.pool)) {
+        // With release, an operator takes back what is not claimed. A status that it begins anew
+        // shows blocks one after the other, and pods have addresses of those that follow.
+        let stays =
+            |entry: &&Allocated| self.agent.is_some() || !self.on_enis.contains(&entry.pool);
+        for entry in there.iter().filter(stays) {
             let mut left = entry.clone();
             // An unreadable CIDR is left to its writer.
             left.cidrs.retain(|cidr| match cidr.parse::<IpNet>() {
@@ -259,20 +292,39 @@ pub fn claims_on_enis(object: &Value) -> Option<NodePools> {
     (!pools.allocated.is_empty()).then_some(pools)
 }
 
-/// Addresses and prefixes of the ENIs in a status.
-fn blocks_of_enis(object: &Value) -> BTreeSet<IpNet> {
+/// The blocks of each ENI in a status, with its pool.
+fn shown_on_enis(object: &Value) -> Vec<Allocated> {
     let enis = object["status"]["eni"]["enis"].as_object();
-    let enis = enis.into_iter().flatten().map(|(_, eni)| eni);
-    let texts = enis.flat_map(|eni| {
-        let lists = ["addresses", "prefixes", "ipv6-prefixes"].map(|key| eni[key].as_array());
-        lists.into_iter().flatten().flatten()
+    let enis = enis.into_iter().flatten().map(|(_, eni)| {
+        let pool = eni["tags"][POOL_TAG].as_str().unwrap_or(DEFAULT_POOL);
+        let all: BTreeSet<IpNet> = blocks_of_eni(eni).collect();
+        // The addresses of a prefix are listed too.
+        let is_within = |net: &&IpNet| all.iter().any(|it| it != *net && it.contains(*net));
+        let blocks = all.iter().filter(|net| !is_within(net));
+        Allocated {
+            pool: pool.to_owned(),
+            allow_first: true,
+            allow_last: true,
+            cidrs: blocks.map(ToString::to_string).collect(),
+        }
     });
-    let texts = texts.filter_map(Value::as_str);
-    let nets = texts.filter_map(|text| {
+    enis.collect()
+}
+
+/// Addresses and prefixes of the ENIs in a status.
+pub(super) fn blocks_of_enis(object: &Value) -> BTreeSet<IpNet> {
+    let enis = object["status"]["eni"]["enis"].as_object();
+    let enis = enis.into_iter().flatten();
+    enis.flat_map(|(_, eni)| blocks_of_eni(eni)).collect()
+}
+
+fn blocks_of_eni(eni: &Value) -> impl Iterator<Item = IpNet> {
+    let lists = ["addresses", "prefixes", "ipv6-prefixes"].map(|key| eni[key].as_array());
+    let texts = lists.into_iter().flatten().flatten();
+    texts.filter_map(Value::as_str).filter_map(|text| {
         let address = text.parse::<IpAddr>().map(IpNet::from);
         address.or_else(|_no_address| text.parse()).ok()
-    });
-    nets.collect()
+    })
 }
 
 /// The merge patch that writes it, valid only for the object that it was computed from. The API

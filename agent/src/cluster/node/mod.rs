@@ -6,7 +6,6 @@ pub(in crate::cluster) mod ensure_node;
 pub(in crate::cluster) mod identity;
 pub(in crate::cluster) mod instance;
 pub(in crate::cluster) mod node_ready;
-mod restored;
 pub(in crate::cluster) mod writer;
 
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
 use kubernetes::node::crd_mode::FlatPool;
-use kubernetes::node::{marks, node_pools};
+use kubernetes::node::{backup, marks, node_pools};
 use loader::intent::{Node, StaticAddress};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +29,6 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::node::ensure_node::{Creation, ensure};
 use crate::cluster::node::identity::Identity;
-use crate::cluster::node::restored::Restored;
 use config::IpamMode;
 use node_document::DocumentError;
 use sources::follow::Followed;
@@ -81,7 +79,8 @@ pub(in crate::cluster) struct NodeTask {
     last: Option<Arc<Value>>,
     /// The object that was known when the current try began.
     known: Option<Arc<Value>>,
-    restored: Option<Restored>,
+    /// The object is one of a restored API server, and not in force before this time.
+    barred: Option<Instant>,
 }
 
 impl NodeTask {
@@ -112,7 +111,7 @@ impl NodeTask {
             is_listed: false,
             last: None,
             known: None,
-            restored: None,
+            barred: None,
         };
         (task, document, seen)
     }
@@ -248,31 +247,42 @@ impl NodeTask {
             return;
         }
         let known = self.newest();
-        if known.is_some_and(|known| restored::is_anothers(&object, &known)) {
+        if known.is_some_and(|known| backup::is_of_backup(&object, &known)) {
             self.restore(object);
         } else {
             self.accept(object);
         }
     }
 
-    /// Accepts an object of a backup.
+    /// Accepts an object of a backup. The last document stays in force, without its claims.
     fn restore(&mut self, object: Value) {
         tracing::warn!(
-            "{}: uid or version {} went back, as after the API server was restored from a backup; \
-             the last document stays in force until the operator has written the status",
+            "{}: version {} is one of before, as after the API server was restored from a backup; \
+             the last document stays in force for {:?}, so that the operator can write the status",
             self.place(),
-            object["metadata"]["resourceVersion"]
+            object["metadata"]["resourceVersion"],
+            backup::MENDED
         );
-        let restored = Restored::new(&object);
-        self.due = Some(restored.until);
-        self.restored = Some(restored);
+        let until = self
+            .barred
+            .get_or_insert_with(|| Instant::now() + backup::MENDED);
+        self.due = Some(*until);
+        self.withdraw_claims();
         self.accept(object);
     }
 
-    /// True if the operator may still have to write the status of a restored object.
-    fn awaits_status(&mut self, object: &Value) -> bool {
-        self.restored.take_if(|it| !it.awaits_status(object));
-        self.restored.is_some()
+    /// Withdraws the claims of the document in force. A successor of this process learns of it by
+    /// the kept document.
+    fn withdraw_claims(&mut self) {
+        let Some(last) = &self.last else { return };
+        let bare = backup::without_claims(last);
+        if let Some(kept) = &self.kept {
+            kept.write(&self.place(), &bare.to_string());
+        }
+        if let Ok(node) = self.parse(&bare) {
+            self.source
+                .send_if_modified(|source| source.take(Ok(node), "CiliumNode", &self.name));
+        }
     }
 
     fn accept(&mut self, object: Value) {
@@ -284,8 +294,12 @@ impl NodeTask {
         let parsed = parsed.map_err(|error| format!("{}: {error}", self.place()));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
+        let was_barred = self
+            .barred
+            .take_if(|until| *until <= Instant::now())
+            .is_some();
         let refusal = match &parsed {
-            _ if self.awaits_status(&object) => Some("its status is that of a backup"),
+            _ if self.barred.is_some() => Some("its status is that of a backup"),
             // It was recreated: its ENIs are still those of the instance, and pods use them.
             Ok(node) if had_enis && node.enis.is_empty() => {
                 Some("status.eni.enis has no ENI any more")
@@ -305,7 +319,11 @@ impl NodeTask {
             self.note_claims(&object);
             self.last = Some(Arc::clone(&object));
         }
-        if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
+        if let Some(kept) = self
+            .kept
+            .as_ref()
+            .filter(|_| (is_new || was_barred) && in_force)
+        {
             kept.write(&self.place(), &object.to_string());
         }
         let generation = self.source.borrow().generation;

@@ -87,7 +87,7 @@ fn restored() -> (
 }
 
 #[tokio::test]
-async fn a_restored_object_is_written_to_and_in_force_once_its_status_changes() {
+async fn a_restored_object_is_written_to_at_once_and_in_force_after_a_minute() {
     let (mut task, source, current) = restored();
     let shown = || {
         let current = current.borrow();
@@ -95,54 +95,53 @@ async fn a_restored_object_is_written_to_and_in_force_once_its_status_changes() 
         let version = current.object["metadata"]["resourceVersion"].clone();
         (version, current.in_force, source.borrow().generation)
     };
-    assert_eq!(shown(), (json!("300"), false, 1));
+    // The document of before is in force, without its claims.
+    assert_eq!(shown(), (json!("300"), false, 2));
     let error = source.borrow().error.clone().unwrap();
     assert!(error.contains("its status is that of a backup"), "{error}");
-    // The agent's own write leaves the status as it is.
+    assert_eq!(task.due, task.barred, "it is read again then");
     task.take(backup(301));
-    assert_eq!(shown(), (json!("301"), false, 1));
-    task.take(object("a", 302));
-    // The document is the one that was in force.
-    assert_eq!(shown(), (json!("302"), true, 1));
+    assert_eq!(shown(), (json!("301"), false, 2));
+    task.barred = Some(Instant::now());
+    task.ensure();
+    task.ensured(Ok(backup(301)));
+    assert_eq!(shown(), (json!("301"), true, 3));
     assert!(source.borrow().error.is_none());
 }
 
 #[tokio::test]
 async fn an_object_of_a_backup_is_known_by_its_uid_and_by_a_kept_one() {
     let state = tempfile::tempdir().unwrap();
+    let restart = || {
+        let (task, _source, current) = task();
+        (task.keeping(Kept::new(state.path(), "this")), current)
+    };
     let is_in_force = |current: &watch::Receiver<Option<Current>>| {
         let current = current.borrow();
         current.as_ref().unwrap().in_force
     };
-    let (task, _source, current) = task();
-    let mut first = task.keeping(Kept::new(state.path(), "this"));
+    let (mut first, _current) = restart();
     first.take(object("a", 500));
-    first.take(object("b", 300));
-    assert!(!is_in_force(&current), "an object of another uid");
-    first.take(backup_of("b", 301));
-    assert!(is_in_force(&current));
-    let (task, _source, current) = self::task();
-    let mut second = task.keeping(Kept::new(state.path(), "this"));
-    second.take(object("b", 299));
+    let (mut second, current) = restart();
+    second.take(object("a", 499));
     assert!(current.borrow().is_none());
     second.ensure();
-    second.ensured(Ok(object("b", 299)));
+    second.ensured(Ok(object("a", 499)));
     assert!(
         !is_in_force(&current),
         "older than what an earlier agent kept"
     );
-}
-
-#[tokio::test]
-async fn a_restored_object_that_nobody_changes_is_in_force_after_a_minute() {
-    let (mut task, source, current) = restored();
-    let restored = task.restored.as_mut().unwrap();
-    assert_eq!(task.due, Some(restored.until), "it is read again then");
-    restored.until = Instant::now();
-    task.ensure();
-    task.ensured(Ok(backup(300)));
-    assert!(current.borrow().as_ref().unwrap().in_force);
-    assert_eq!(source.borrow().generation, 2);
+    let (mut third, current) = restart();
+    third.take(object("a", 501));
+    assert!(!is_in_force(&current), "the minute begins again");
+    third.barred = Some(Instant::now());
+    third.take(object("a", 502));
+    assert!(is_in_force(&current));
+    let (mut fourth, current) = restart();
+    fourth.take(object("a", 502));
+    assert!(is_in_force(&current), "it was over");
+    fourth.take(object("b", 300));
+    assert!(!is_in_force(&current), "an object of another uid");
 }
 
 /// The list began before a write that was answered first.

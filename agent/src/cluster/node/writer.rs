@@ -99,7 +99,7 @@ impl Writer {
         let next = if current.in_force {
             demand.next(&there)
         } else {
-            demand.next_requested(&there)
+            demand.next_held(&current.object, &there)
         };
         let Some(patch) = demand.patch(&current.object, &there, next.as_ref()) else {
             return self.write_status(&current, &demand).await;

@@ -102,6 +102,14 @@ fn stale_demand_is_replaced_and_blocks_that_enis_lost_are_shown_no_more() {
     assert_eq!(next.requested, []);
     let shown: Vec<_> = next.allocated.iter().flat_map(|e| &e.cidrs).collect();
     assert_eq!(shown, ["10.0.1.6/32"]);
+    // The operator may not have shown them yet.
+    let releasing = NodeDemand {
+        agent: Some("1.0.0".to_owned()),
+        ..desired
+    };
+    let next = releasing.next(&there).unwrap();
+    let shown: Vec<_> = next.allocated.iter().flat_map(|e| &e.cidrs).collect();
+    assert_eq!(shown, ["10.0.2.1/32", "10.0.1.5/32", "10.0.1.6/32"]);
 }
 
 #[test]
@@ -141,6 +149,48 @@ fn of_another_document_only_the_demand_is_written() {
     assert_eq!(next.requested.len(), 1);
     assert_eq!(next.allocated, there.allocated);
     assert_eq!(desired.next_requested(&next), None);
+}
+
+#[test]
+fn in_an_object_of_a_backup_blocks_in_use_are_claimed_and_nothing_else() {
+    let there = NodePools {
+        requested: Vec::new(),
+        allocated: vec![entry("default", &["10.0.1.16/28"])],
+    };
+    let ours = ["10.0.1.16/28", "10.0.1.32/28", "10.0.1.48/28"];
+    let desired = NodeDemand {
+        wanted: Wanted {
+            requested: Demand::new(),
+            allocated: vec![
+                kept("default", EdgeRules::default(), &ours),
+                kept("mars", EdgeRules::default(), &["10.20.0.0/27"]),
+            ],
+        },
+        held: ["10.0.1.17", "10.0.1.33", "10.20.0.1"]
+            .map(|it| it.parse().unwrap())
+            .into(),
+        on_enis: on_enis(),
+        ..NodeDemand::default()
+    };
+    let next = desired.next_held(&json!({}), &there).unwrap();
+    let expected = entry("default", &["10.0.1.16/28", "10.0.1.32/28"]);
+    assert_eq!(
+        next.allocated,
+        [expected],
+        "plain blocks may be another node's"
+    );
+    assert_eq!(desired.next_held(&json!({}), &next), None);
+    // The document in force does not show them yet.
+    let without = NodeDemand {
+        wanted: Wanted::default(),
+        ..desired
+    };
+    let addresses = ["10.0.1.32", "10.0.1.33", "10.0.1.48"];
+    let eni = json!({"prefixes": ["10.0.1.32/28", "10.0.1.48/28"], "addresses": addresses});
+    let object = json!({"status": {"eni": {"enis": {"eni-1": eni}}}});
+    let next = without.next_held(&object, &there).unwrap();
+    let claimed: Vec<_> = next.allocated.iter().flat_map(|it| &it.cidrs).collect();
+    assert_eq!(claimed, ["10.0.1.16/28", "10.0.1.32/28"]);
 }
 
 #[test]
