@@ -125,9 +125,10 @@ impl Member {
             self.reads = InstanceReads::begin(now);
             self.reported.forget_line();
         }
-        // An object that goes back in its version is one of a restored API server.
-        let is_restored = !is_other && is_older(&object, &self.object);
-        let before = Some(&self.object).filter(|_| !is_other && !is_restored);
+        // An object that goes back in its version is one of a restored API server, and one of
+        // another uid can be.
+        let is_restored = is_other || is_older(&object, &self.object);
+        let before = Some(&self.object).filter(|_| !is_restored);
         let snapshot = Snapshot {
             object: &object,
             published: &self.published,

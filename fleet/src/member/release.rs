@@ -186,8 +186,8 @@ impl Releases {
         }
     }
 
-    /// The object went back in time, as after the API server was restored from a backup. Its marks
-    /// are those of that time, so the status is to show these blocks again.
+    /// The object went back in time, as after the API server was restored from a backup, or is
+    /// another one. Its marks are those of that time, so the status is to show these blocks again.
     pub(crate) fn void_marks(&mut self) {
         self.void = self.marked.keys().copied().collect();
         self.returning = self.void.clone();
@@ -205,8 +205,10 @@ impl Releases {
         self.chosen.clear();
         self.gone.clear();
         self.taken.clear();
+        let void = std::mem::take(&mut self.void);
         let reused = std::mem::take(&mut self.reused);
-        self.returning.retain(|block| !reused.contains(block));
+        self.returning
+            .retain(|block| !reused.contains(block) && !void.contains(block));
         self.words.begin_epoch(now);
         for since in self.marked.values_mut() {
             *since = now;

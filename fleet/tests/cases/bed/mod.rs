@@ -227,6 +227,14 @@ impl Bed {
         self.fleet = Fleet::new(self.settings.clone(), self.at()).unwrap();
     }
 
+    /// The operator does not reach the API server any more. Its Lease ends, and it follows. Answers
+    /// of EC2 still reach it.
+    pub(crate) fn cut_off(&mut self) {
+        self.fleet
+            .take(Input::Standing(Standing::Following), self.at());
+        self.is_led = false;
+    }
+
     /// Everything that happens until a time.
     pub(crate) fn run(&mut self, duration: Duration) {
         let end = self.now.after(duration);

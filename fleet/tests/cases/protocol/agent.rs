@@ -9,8 +9,8 @@ use ipam::{
     Want,
 };
 use ipnet::IpNet;
-use kubernetes::node::marks;
 use kubernetes::node::node_pools::{self, NodeDemand, NodePools};
+use kubernetes::node::{backup, marks};
 use kubernetes::operation::node::NodeDocument;
 use serde_json::{Value, json};
 
@@ -24,6 +24,10 @@ pub(super) struct Agent {
     pub(super) seen: Option<Value>,
     /// It is what the allocator goes by.
     is_in_force: bool,
+    /// The last object that was, on disk.
+    kept: Option<Value>,
+    /// The object is one of a backup, and not in force before this time.
+    barred: Option<Time>,
     /// The state on disk since the last publication.
     state: State,
     /// The claims of the last object that was in force, on disk.
@@ -74,6 +78,8 @@ impl Agent {
             manager: manager(State::default(), now),
             seen: None,
             is_in_force: true,
+            kept: None,
+            barred: None,
             state: State::default(),
             claims: None,
             is_known: true,
@@ -87,7 +93,8 @@ impl Agent {
         self.manager.allocator()
     }
 
-    /// The process ends and starts again. Leases are on disk, and so is what was given back.
+    /// The process ends and starts again. Leases are on disk, and so is what was given back, and the
+    /// last object.
     pub(super) fn restart(&mut self, now: Time) {
         let state = State {
             released: self.state.released.clone(),
@@ -95,35 +102,56 @@ impl Agent {
         };
         self.manager = manager(state, now);
         self.is_known = false;
+        self.barred = None;
         self.seen = None;
+        self.is_in_force = true;
+        if let Some(kept) = self.kept.clone() {
+            self.enforce(&kept, now);
+        }
     }
 
-    /// Takes an object in, unless it is older than the last.
+    /// Takes in the object that the API server has.
     pub(super) fn observe(&mut self, object: &Value, now: Time) {
         let version = |object: &Value| {
             let text = object["metadata"]["resourceVersion"].as_str();
             text.and_then(|text| text.parse::<u64>().ok())
         };
-        let is_old = self.seen.as_ref().is_some_and(|seen| {
-            seen["metadata"]["uid"] == object["metadata"]["uid"] && version(object) < version(seen)
-        });
-        if is_old {
-            return;
-        }
         let document = pools(object);
-        // A document without ENIs is not in force while the last one had some.
-        let had_enis = self.seen.is_some()
-            && self
-                .allocator()
-                .blocks()
-                .iter()
-                .any(|it| it.source.is_some());
-        self.seen = Some(object.clone());
-        self.is_in_force = !(had_enis && document.enis.is_empty());
-        if !self.is_in_force {
-            return;
+        let is_back = self
+            .seen
+            .as_ref()
+            .or(self.kept.as_ref())
+            .is_some_and(|known| {
+                let is_same = object["metadata"]["uid"] == known["metadata"]["uid"];
+                (is_same && version(object) < version(known)) || backup::is_of_backup(object, known)
+            });
+        if is_back {
+            self.barred.get_or_insert(now.after(backup::MENDED));
+            if let Some(kept) = &self.kept {
+                let bare = backup::without_claims(kept);
+                self.enforce(&bare, now);
+                self.kept = Some(bare);
+            }
         }
-        self.claims = node_pools::claims_on_enis(object);
+        self.barred.take_if(|until| *until <= now);
+        // A document without ENIs is not in force while the last one had some.
+        let had_enis = self
+            .allocator()
+            .blocks()
+            .iter()
+            .any(|it| it.source.is_some());
+        self.seen = Some(object.clone());
+        self.is_in_force = self.barred.is_none() && !(had_enis && document.enis.is_empty());
+        if self.is_in_force {
+            self.kept = Some(object.clone());
+            self.claims = node_pools::claims_on_enis(object);
+            self.enforce(object, now);
+        }
+    }
+
+    /// The allocator goes by an object from now on.
+    fn enforce(&mut self, object: &Value, now: Time) {
+        let document = pools(object);
         let ready = document.enis.iter().map(|eni| eni.id.clone()).collect();
         self.manager.observe(document);
         let allocator = self.manager.allocator_mut();
@@ -181,7 +209,7 @@ impl Agent {
         let next = if self.is_in_force {
             desired.next(&there)
         } else {
-            desired.next_requested(&there)
+            desired.next_held(&object, &there)
         };
         desired.patch(&object, &there, next.as_ref())
     }

@@ -120,7 +120,7 @@ fn uid(object: &Value) -> String {
     uid.unwrap_or_default().to_owned()
 }
 
-fn size(block: &IpNet) -> u64 {
+pub(super) fn size(block: &IpNet) -> u64 {
     1 << (block.max_prefix_len() - block.prefix_len())
 }
 

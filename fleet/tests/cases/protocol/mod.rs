@@ -53,7 +53,7 @@ fn no_address_is_both_given_and_unassigned() {
     assert!(total.unassigned > 20 && total.reclaimed > 20, "{total:?}");
     assert!(total.takeovers > 5 && total.made_again > 5, "{total:?}");
     assert!(total.late_writes > 20 && total.late_calls > 2, "{total:?}");
-    assert!(total.foreign > 20, "{total:?}");
+    assert!(total.foreign > 20 && total.restored > 5, "{total:?}");
 }
 
 /// The claims of an object protect its blocks while its agent does not reach the API server. Pods

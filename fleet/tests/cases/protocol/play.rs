@@ -1,19 +1,24 @@
 //! One play: two agents, the operators, the API server and EC2.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use fleet::{ReleaseMode, Settings};
-use ipam::Time;
+use ipam::{Life, Time};
+use ipnet::IpNet;
+use kubernetes::node::marks;
 use serde_json::{Value, json};
 
 use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
 use super::agent::Agent;
-use super::foreign::Foreign;
+use super::foreign::{Foreign, size};
 
 /// The longest time for which an agent does not reach the API server.
 const OUTAGE: Duration = Duration::from_mins(10);
+/// Time after a restore from a backup in which the operator is at work.
+const SETTLED: Duration = Duration::from_mins(2);
 
 /// Events of a play.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +29,7 @@ pub(super) struct Counts {
     pub(super) made_again: usize,
     pub(super) late_writes: usize,
     pub(super) late_calls: usize,
+    pub(super) restored: usize,
     /// Blocks that an operator of another project had taken back.
     pub(super) foreign: usize,
 }
@@ -36,6 +42,7 @@ impl AddAssign for Counts {
         self.made_again += other.made_again;
         self.late_writes += other.late_writes;
         self.late_calls += other.late_calls;
+        self.restored += other.restored;
         self.foreign += other.foreign;
     }
 }
@@ -73,6 +80,10 @@ pub(super) struct Play {
     no_leader_until: Time,
     /// The operator of another project that works in place of this one.
     foreign: Option<Foreign>,
+    /// The last restore from a backup.
+    restored: Option<Time>,
+    /// Objects as they were at times of the last hour.
+    backups: VecDeque<(Time, BTreeMap<String, Value>)>,
     counts: Counts,
 }
 
@@ -99,12 +110,39 @@ impl Play {
             late: Vec::new(),
             no_leader_until: Time::default(),
             foreign: None,
+            restored: None,
+            backups: VecDeque::new(),
             counts: Counts::default(),
         }
     }
 
-    /// Ends the play.
-    pub(super) fn end(self) -> Counts {
+    /// Ends the play: everything comes to rest, and is counted.
+    pub(super) fn end(mut self) -> Counts {
+        self.foreign = None;
+        self.late.clear();
+        self.bed.planned = None;
+        if !self.bed.is_led {
+            self.bed.run(Duration::from_secs(15));
+            self.bed.lead();
+        }
+        let end = self.bed.now.after(OUTAGE * 2);
+        while self.bed.now < end {
+            for number in 0..self.agents.len() {
+                self.agents[number].cut_until = Time::default();
+                self.see(number);
+                let now = self.bed.now;
+                if let Some(patch) = self.agents[number].patch(now) {
+                    let name = self.agents[number].name.clone();
+                    self.apply(&name, &patch);
+                }
+            }
+            self.bed.run(Duration::from_secs(5));
+            self.check();
+        }
+        for number in 0..self.agents.len() {
+            self.see(number);
+            self.count(number);
+        }
         let unassigned = self.bed.calls("UnassignPrivateIpAddresses");
         Counts {
             unassigned,
@@ -129,8 +167,10 @@ impl Play {
             76 => self.disturb(),
             77 if self.random.below(8) == 0 => self.make_again(number),
             78 if self.random.below(4) == 0 => self.hand_over(),
+            79 if self.random.below(8) == 0 => self.restore(),
             _ => self.pass(),
         }
+        self.back_up();
         self.check();
     }
 
@@ -270,25 +310,70 @@ impl Play {
         }
     }
 
+    /// An operator of ours leads, and so long has passed since the last restore.
+    fn may_end(&self, since: Duration) -> bool {
+        let is_over = |at| self.bed.now.since(at) >= since;
+        self.bed.is_led && self.restored.is_none_or(is_over)
+    }
+
     /// The leader is gone for up to ten minutes, or another one is there at once.
     fn lose_leader(&mut self) {
-        if !self.bed.is_led {
+        if !self.may_end(SETTLED) {
             return;
         }
         self.counts.takeovers += 1;
-        self.bed.kill();
+        self.end_term();
         let away = if self.random.below(2) == 0 { 600 } else { 20 };
         let away = Duration::from_secs(15 + self.random.below(away));
         self.no_leader_until = self.bed.now.after(away);
     }
 
-    /// Lets an operator of another project lead for a while. Neither starts before the other's
-    /// Lease is over.
-    fn hand_over(&mut self) {
-        if !self.bed.is_led {
+    /// The leader ends, or does not reach the API server and leads again later.
+    fn end_term(&mut self) {
+        if self.random.below(2) == 0 {
+            self.bed.kill();
+        } else {
+            self.bed.cut_off();
+        }
+    }
+
+    /// The API server is restored from a backup of the last hour. Writes in flight are lost. An
+    /// operator is at work then: agents leave it a minute.
+    fn restore(&mut self) {
+        let count = u64::try_from(self.backups.len()).unwrap();
+        if count == 0 || !self.may_end(SETTLED) {
             return;
         }
-        self.bed.kill();
+        let which = usize::try_from(self.random.below(count)).unwrap();
+        self.counts.restored += 1;
+        self.bed.api.objects = self.backups[which].1.clone();
+        self.backups.truncate(which + 1);
+        self.late.clear();
+        self.bed.planned = None;
+        self.restored = Some(self.bed.now);
+        self.bed.lead();
+    }
+
+    /// Keeps a backup for every five minutes of the last hour.
+    fn back_up(&mut self) {
+        let now = self.bed.now;
+        let is_due = |(at, _): &(Time, _)| now.since(*at) >= Duration::from_mins(5);
+        if self.backups.back().is_none_or(is_due) {
+            self.backups.push_back((now, self.bed.api.objects.clone()));
+        }
+        while self.backups.len() > 12 {
+            self.backups.pop_front();
+        }
+    }
+
+    /// Lets an operator of another project lead for a while. Neither starts before the other's
+    /// Lease is over. Such an operator takes back what no object claims, so all agents have written
+    /// their claims again since the last restore.
+    fn hand_over(&mut self) {
+        if !self.may_end(OUTAGE * 2) {
+            return;
+        }
+        self.end_term();
         self.bed.planned = None;
         let lease = Duration::from_secs(15);
         let from = self.bed.now.after(lease);
@@ -306,9 +391,8 @@ impl Play {
         ];
         let which = usize::try_from(self.random.below(3)).unwrap();
         let fault = Fault::ALL[usize::try_from(self.random.below(4)).unwrap()];
-        let is_write = whats[which] == "status";
         let kills = self.random.below(3) == 0;
-        if !self.bed.is_led || (is_write && fault == Fault::Twice) {
+        if !self.may_end(SETTLED) {
             return;
         }
         self.counts.late_calls += usize::from(matches!(fault, Fault::Late(_)));
@@ -331,6 +415,35 @@ impl Play {
         }
     }
 
+    /// Checks that the addresses that an agent can give, has given, rests or releases are those that
+    /// EC2 has on the ENIs of its instance, less those that the operator takes back.
+    fn count(&self, number: usize) {
+        let agent = &self.agents[number];
+        let object = &self.bed.api.objects[&agent.name];
+        let leaving: u64 = marks::blocks(object).iter().map(size).sum();
+        let of_v4 = |net: &IpNet| net.addr().is_ipv4();
+        let attached: u64 = self
+            .attached(agent)
+            .iter()
+            .filter(|it| of_v4(it))
+            .map(size)
+            .sum();
+        let views = agent.allocator().blocks();
+        let there = views.iter().filter(|view| view.life != Life::Gone);
+        let states = there.map(|view| {
+            let states = &view.counts;
+            states.free + states.claimed + states.unclaimed + states.cooling
+        });
+        let known: u64 = states.sum();
+        let seed = self.seed;
+        assert_eq!(
+            known + leaving,
+            attached,
+            "play {seed}, {}: {views:#?}",
+            agent.name
+        );
+    }
+
     /// Checks that each pod's address is on an ENI of its instance, and that each block of a node
     /// is in one state.
     fn check(&self) {
@@ -344,15 +457,20 @@ impl Play {
     /// An address that a pod has and that is on no ENI of its instance, with the agent's name.
     fn lost(&self) -> Option<(&str, IpAddr)> {
         self.agents.iter().find_map(|agent| {
-            let instance = format!("i-{}", agent.name);
-            let enis = self.bed.cloud.interfaces().filter(|eni| {
-                let attachment = eni.attachment.as_ref();
-                attachment.is_some_and(|it| it.instance == instance)
-            });
-            let nets: Vec<_> = enis.flat_map(|eni| eni.nets()).collect();
+            let nets = self.attached(agent);
             let mut held = agent.held().into_iter();
             let lost = held.find(|address| !nets.iter().any(|net| net.contains(address)));
             lost.map(|address| (agent.name.as_str(), address))
         })
+    }
+
+    /// The blocks for pods that EC2 has on the ENIs of an agent's instance.
+    fn attached(&self, agent: &Agent) -> Vec<IpNet> {
+        let instance = format!("i-{}", agent.name);
+        let enis = self.bed.cloud.interfaces().filter(|eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.instance == instance)
+        });
+        enis.flat_map(|eni| eni.blocks.iter().copied()).collect()
     }
 }
