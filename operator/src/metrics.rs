@@ -333,5 +333,28 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line}: {text}");
         }
         assert!(!text.contains("node-7"), "{text}");
+        assert_documented(&text);
+    }
+
+    /// Every metric has a row in the documentation, with its type.
+    fn assert_documented(text: &str) {
+        let documented = include_str!("../../docs/reference/metrics.md");
+        let mut expected: Vec<String> = Vec::new();
+        for words in text.lines().filter_map(|it| it.strip_prefix("# TYPE ")) {
+            let (name, kind) = words.split_once(' ').unwrap();
+            let total = if kind == "counter" { "_total" } else { "" };
+            expected.push(format!("| `{name}{total}` | {kind} |"));
+        }
+        let rows = documented.lines();
+        let rows: Vec<&str> = rows
+            .filter(|it| it.starts_with("| `towpath_operator_"))
+            .collect();
+        for row in &expected {
+            assert!(
+                rows.iter().any(|it| it.starts_with(row)),
+                "{row}: {rows:#?}"
+            );
+        }
+        assert_eq!(rows.len(), expected.len(), "{expected:#?}");
     }
 }
