@@ -133,8 +133,8 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "a new version ends the wait after a conflict",
                 file: "fleet/src/member/mod.rs",
-                code: "if document.version != self.document.version && self.write_failures == 0 {",
-                without: "if false {",
+                code: "self.writes.renewed();",
+                without: "",
                 test: fleet(
                     "reports_writes::r34_a_writer_that_is_always_first_keeps_nobody_waiting_long",
                 ),

@@ -156,7 +156,7 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "a new leader doubts reads that deny the status",
                 file: "fleet/src/machine/plan.rs",
-                code: "if !member.doubts.open.is_empty() {",
+                code: "if !member.reads.doubts.open.is_empty() {",
                 without: "if false {",
                 test: fleet("reports::r14_r23_a_listing_that_lacks_an_instance_takes_nothing_away"),
             },

@@ -1,5 +1,6 @@
 //! `mutations`: takes guards of the operator away, one at a time, and sees a test fail for each.
 
+mod blocks;
 mod calls;
 mod enis;
 mod page;
@@ -81,6 +82,15 @@ const fn node(name: &'static str) -> Test {
     }
 }
 
+/// A test of a package's program `cases`.
+const fn cases(package: &'static str, name: &'static str) -> Test {
+    Test {
+        package,
+        program: Some("cases"),
+        name,
+    }
+}
+
 /// A test beside the code.
 const fn beside(package: &'static str, name: &'static str) -> Test {
     Test {
@@ -92,7 +102,8 @@ const fn beside(package: &'static str, name: &'static str) -> Test {
 
 /// Every fault.
 fn faults() -> impl Iterator<Item = &'static Fault> {
-    enis::FAULTS.iter().chain(calls::FAULTS)
+    let of_enis = enis::FAULTS.iter().chain(calls::FAULTS);
+    of_enis.chain(blocks::FAULTS)
 }
 
 /// The outcome of a mutant.

@@ -1,0 +1,144 @@
+//! Guards of released blocks, restored API servers and plain pools.
+
+use super::{Fault, Mutant, beside, cases, fleet};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        number: 13,
+        symptom: "\"Exhausted\" while blocks are attached",
+        mutants: &[
+            Mutant {
+                guard: "a node that needs a block again claims it",
+                file: "ipam/src/allocator/balance.rs",
+                code: "self.unclaimed_blocks.contains(&net) && self.is_in_time(given_back, now)",
+                without: "false && self.is_in_time(given_back, now)",
+                test: cases(
+                    "towpath-ipam",
+                    "reclaim::a_block_is_claimed_again_only_after_its_release_was_seen",
+                ),
+            },
+            Mutant {
+                guard: "blocks that may not be claimed again are replaced",
+                file: "ipam/src/allocator/surplus.rs",
+                code: "*needed = needed.saturating_add(missing);",
+                without: "*needed = needed.saturating_add(missing - missing);",
+                test: cases(
+                    "towpath-ipam",
+                    "reclaim::a_block_that_cannot_be_claimed_again_is_replaced_if_its_addresses_are_needed",
+                ),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "A pod has an address that another project's operator has unassigned",
+        mutants: &[
+            Mutant {
+                guard: "a fresh block is not claimed late",
+                file: "ipam/src/allocator/balance.rs",
+                code: "self.drop_late(now);",
+                without: "",
+                test: cases(
+                    "towpath-ipam",
+                    "reclaim::a_fresh_block_is_claimed_within_two_minutes_or_not_at_all",
+                ),
+            },
+            Mutant {
+                guard: "a claim of a fresh block that came late is given up",
+                file: "ipam/src/allocator/balance.rs",
+                code: "if !self.is_in_time(Some(since), now) {",
+                without: "if false {",
+                test: cases(
+                    "towpath-ipam",
+                    "reclaim::a_fresh_block_is_claimed_within_two_minutes_or_not_at_all",
+                ),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "After a restore from a backup pods have addresses that others have too",
+        mutants: &[
+            Mutant {
+                guard: "claims that the agent cannot have made are those of a backup",
+                file: "kubernetes/src/node/backup.rs",
+                code: "marks::has_agent(object) && !claims(object).is_subset(&blocks_of_enis(known))",
+                without: "marks::has_agent(object) && claims(object).is_empty() && known.is_null()",
+                test: beside(
+                    "towpath-kubernetes",
+                    "node::backup::tests::claims_that_the_agent_cannot_have_made_are_those_of_a_backup",
+                ),
+            },
+            Mutant {
+                guard: "blocks in use are claimed in the object of a backup",
+                file: "kubernetes/src/node/node_pools.rs",
+                code: "if !held.is_empty() {",
+                without: "if false {",
+                test: beside(
+                    "towpath-kubernetes",
+                    "node::node_pools::tests::in_an_object_of_a_backup_blocks_in_use_are_claimed_and_nothing_else",
+                ),
+            },
+            Mutant {
+                guard: "the marks of a backup are void",
+                file: "fleet/src/member/mod.rs",
+                code: "self.releases.void_marks();",
+                without: "",
+                test: fleet("release::marks_of_a_backup_are_void"),
+            },
+        ],
+    },
+    Fault {
+        number: 30,
+        symptom: "Two nodes have one block after a pool has changed",
+        mutants: &[Mutant {
+            guard: "a block stays with its node when its pool goes",
+            file: "ipam/src/cluster/ledger.rs",
+            code: "for block in node.blocks() {\n            self.held.take(block, name);",
+            without: "for block in node.blocks().take(0) {\n            self.held.take(block, name);",
+            test: fleet("plain::nothing_is_lost_when_a_pool_shrinks_or_is_removed_by_force"),
+        }],
+    },
+    Fault {
+        number: 32,
+        symptom: "Blocks of nodes that are gone never come back",
+        mutants: &[Mutant {
+            guard: "they are given back with the node",
+            file: "ipam/src/cluster/ledger.rs",
+            code: "self.give_back(node.blocks().collect(), name);",
+            without: "drop(node);",
+            test: fleet("plain::nothing_is_lost_when_a_pool_shrinks_or_is_removed_by_force"),
+        }],
+    },
+    Fault {
+        number: 0,
+        symptom: "Blocks overlap with the VPC or with services",
+        mutants: &[
+            Mutant {
+                guard: "services are read before a grant",
+                file: "fleet/src/machine/plain.rs",
+                code: "if self.cluster.services.is_none() {",
+                without: "if false {",
+                test: fleet("plain::no_block_is_granted_before_the_services_are_read"),
+            },
+            Mutant {
+                guard: "VPCs are read before a grant",
+                file: "fleet/src/machine/plain.rs",
+                code: "self.reads.unread_vpc().cloned().map(Unread::Vpc)",
+                without: "self.reads.unread_vpc().cloned().map(Unread::Vpc).filter(|_| false)",
+                test: fleet("plain::no_block_is_granted_before_the_vpcs_are_read"),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "Some Nodes never get their extended resources",
+        mutants: &[Mutant {
+            guard: "Nodes are written in turn",
+            file: "fleet/src/machine/advertise.rs",
+            code: "self.nodes.advertised.last.clone_from(name);",
+            without: "let _ = name;",
+            test: fleet("advertise::every_node_has_its_turn_while_numbers_change"),
+        }],
+    },
+];
