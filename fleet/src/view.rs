@@ -71,7 +71,7 @@ pub struct WhyView {
     /// The fields of its document that cannot be used.
     pub problems: Vec<String>,
     /// Faults of its ENIs' security groups, a kubelet that takes more pods than there can be
-    /// addresses for, and extended resources that cannot be written.
+    /// addresses for, extended resources that cannot be written, and a Node that is not there.
     pub findings: Vec<String>,
     /// Its ENIs, each with its use.
     pub enis: BTreeMap<String, String>,
@@ -183,6 +183,11 @@ impl Fleet {
         let mut all = self.findings(member);
         all.extend(self.max_pods_warning(name, member));
         all.extend(self.nodes.advertised.fault(name));
+        if self.nodes.removals.absent_since(name).is_some() {
+            all.push(format!(
+                "there is no Node {name}: its CiliumNode keeps ENIs and blocks until it is deleted"
+            ));
+        }
         all
     }
 
@@ -311,6 +316,14 @@ impl Fleet {
             reason: it.to_string(),
         });
         failed.chain(unreadable).collect()
+    }
+
+    /// The number of objects whose Node is absent. They keep their blocks until they are deleted.
+    #[must_use]
+    pub fn without_node(&self) -> usize {
+        let names = self.nodes.members.keys();
+        let absent = names.filter(|name| self.nodes.removals.absent_since(name).is_some());
+        absent.count()
     }
 
     /// The reads of EC2 that failed last, with their reasons.

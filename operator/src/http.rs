@@ -152,6 +152,7 @@ async fn show_metrics(Given(state): Given<State>) -> Response {
         release: fleet.releases(),
         budgets: fleet.budgets(at),
         leaks: fleet.leaks().len(),
+        without_node: fleet.without_node(),
     });
     match snapshot.await {
         Some(snapshot) => ([(CONTENT_TYPE, METRICS)], metrics::text(snapshot)).into_response(),

@@ -26,6 +26,8 @@ pub(crate) struct Snapshot {
     pub(crate) release: ReleaseView,
     pub(crate) budgets: Vec<Allowance>,
     pub(crate) leaks: usize,
+    /// Objects whose Node is absent.
+    pub(crate) without_node: usize,
 }
 
 /// The text of a snapshot.
@@ -104,7 +106,10 @@ impl Snapshot {
             "Pods that wait for an address",
             sum(|it| it.waiting_pods),
         )?;
-        writer.gauge("enis", "ENIs on network card 0", sum(|it| it.enis))
+        writer.gauge("enis", "ENIs on network card 0", sum(|it| it.enis))?;
+        let without = u32::try_from(self.without_node).unwrap_or(u32::MAX);
+        let help = "CiliumNodes whose Node is absent; they keep their ENIs and blocks";
+        writer.gauge("nodes_without_node", help, f64::from(without))
     }
 
     fn encode_pools(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
@@ -316,6 +321,7 @@ mod tests {
             release: ReleaseView::default(),
             budgets: Vec::new(),
             leaks: 0,
+            without_node: 1,
         });
         for line in [
             "# TYPE towpath_operator_leader gauge",
@@ -328,6 +334,7 @@ mod tests {
             "towpath_operator_subnet_lasts_seconds{subnet=\"subnet-1\",zone=\"a\"} 4200.0",
             "towpath_operator_pool_orphans{pool=\"green\"} 1.0",
             "towpath_operator_leaked_enis 0.0",
+            "towpath_operator_nodes_without_node 1.0",
             "# EOF",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}: {text}");

@@ -33,6 +33,14 @@ fn an_object_goes_when_its_node_is_absent_and_its_instance_ended() {
     hosts(&mut bed, &["one"]);
     bed.run(MINUTE * 10);
     assert!(bed.api.objects.contains_key("two"), "its instance runs");
+    assert_eq!(bed.fleet.without_node(), 1);
+    let named = ["one", "two"].map(|name| {
+        let findings = bed.fleet.why(name, bed.at()).unwrap().findings;
+        findings
+            .iter()
+            .any(|it| it.starts_with("there is no Node "))
+    });
+    assert_eq!(named, [false, true]);
     let date = bed.at().date;
     bed.cloud.terminate("i-two", date).unwrap();
     bed.run(MINUTE * 7);

@@ -65,7 +65,7 @@ impl Removals {
     }
 
     /// The time since when a Node has been absent; none if it is there, or nothing is known.
-    fn absent_since(&self, name: &str) -> Option<Time> {
+    pub(crate) fn absent_since(&self, name: &str) -> Option<Time> {
         let hosts = self.hosts.as_ref()?;
         if hosts.contains(name) {
             return None;

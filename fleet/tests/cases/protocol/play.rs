@@ -420,14 +420,13 @@ impl Play {
     fn count(&self, number: usize) {
         let agent = &self.agents[number];
         let object = &self.bed.api.objects[&agent.name];
-        let leaving: u64 = marks::blocks(object).iter().map(size).sum();
-        let of_v4 = |net: &IpNet| net.addr().is_ipv4();
-        let attached: u64 = self
-            .attached(agent)
-            .iter()
-            .filter(|it| of_v4(it))
-            .map(size)
-            .sum();
+        let attached = self.attached(agent);
+        let marked = marks::blocks(object);
+        // EC2 may have taken them back, and the mark goes later.
+        let leaving = marked.iter().filter(|it| attached.contains(it));
+        let leaving: u64 = leaving.map(size).sum();
+        let of_v4 = |net: &&IpNet| net.addr().is_ipv4();
+        let attached: u64 = attached.iter().filter(of_v4).map(size).sum();
         let views = agent.allocator().blocks();
         let there = views.iter().filter(|view| view.life != Life::Gone);
         let states = there.map(|view| {
