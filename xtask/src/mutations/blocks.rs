@@ -89,17 +89,6 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
-        number: 30,
-        symptom: "Two nodes have one block after a pool has changed",
-        mutants: &[Mutant {
-            guard: "a block stays with its node when its pool goes",
-            file: "ipam/src/cluster/ledger.rs",
-            code: "for block in node.blocks() {\n            self.held.take(block, name);",
-            without: "for block in node.blocks().take(0) {\n            self.held.take(block, name);",
-            test: fleet("plain::nothing_is_lost_when_a_pool_shrinks_or_is_removed_by_force"),
-        }],
-    },
-    Fault {
         number: 32,
         symptom: "Blocks of nodes that are gone never come back",
         mutants: &[Mutant {
