@@ -17,10 +17,14 @@ pub(super) fn judgements(all: &[Judgement], paint: Paint) -> String {
         let (tone, state) = match judgement.state {
             State::Allowed => (Tone::Plain, "allowed"),
             State::Untried => (Tone::Warning, "untried"),
-            State::Optional => (Tone::Warning, "refused, needed for static IPs alone"),
+            State::Optional => (Tone::Warning, "optional"),
             State::Refused => (Tone::Bad, "refused"),
         };
         let reason = judgement.reason.clone().unwrap_or_default();
+        let reason = match judgement.state {
+            State::Optional => format!("for static IPs alone: {reason}"),
+            State::Allowed | State::Untried | State::Refused => reason,
+        };
         table.row(tone, [judgement.call.to_owned(), state.to_owned(), reason]);
     }
     table.render(paint)
@@ -45,7 +49,7 @@ pub(super) fn max_pods(all: &[MaxPods], paint: Paint) -> String {
 
 /// The table of a cluster's ENIs.
 pub(super) fn remnants(all: &[Remnant], paint: Paint) -> String {
-    let mut table = Table::new(["ENI", "SUBNET", "INSTANCE", "CREATED", "STATE"]);
+    let mut table = Table::new(["ENI", "INSTANCE", "CREATED", "STATE"]);
     for remnant in all {
         let (tone, state) = match &remnant.fate {
             Fate::Deleted => (Tone::Plain, "deleted".to_owned()),
@@ -55,7 +59,6 @@ pub(super) fn remnants(all: &[Remnant], paint: Paint) -> String {
         };
         let cells = [
             remnant.eni.clone(),
-            remnant.subnet.clone(),
             remnant.instance.clone().unwrap_or_default(),
             remnant.created.clone().unwrap_or_default(),
             state,
@@ -183,7 +186,8 @@ pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// The table of pools. A column of blocks is for plain pools alone.
+/// The table of pools. Blocks by family, nodes that are short of them and orphans are columns of
+/// plain pools alone.
 pub(super) fn pools(all: &[PoolView], paint: Paint) -> String {
     let header = [
         "POOL",
@@ -191,9 +195,9 @@ pub(super) fn pools(all: &[PoolView], paint: Paint) -> String {
         "ENIS",
         "ADDRESSES",
         "WANTED",
-        "IPV4 BLOCKS",
-        "IPV6 BLOCKS",
-        "SHORT NODES",
+        "IPV4",
+        "IPV6",
+        "SHORT",
         "ORPHANS",
         "FAULTS",
     ];
@@ -228,7 +232,7 @@ pub(super) fn budgets(all: &[Allowance], paint: Paint) -> String {
     let header = [
         "CALL",
         "BURST",
-        "PER SECOND",
+        "RATE/S",
         "NOW",
         "THROTTLED",
         "WAITING",
@@ -268,3 +272,6 @@ pub(super) fn leaks(all: &[LeakView], paint: Paint) -> String {
     }
     table.render(paint)
 }
+
+#[cfg(test)]
+mod tests;
