@@ -3,6 +3,7 @@
 
 mod bed;
 mod beside;
+mod cli;
 mod iam;
 mod kills;
 mod nodes;

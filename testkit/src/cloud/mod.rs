@@ -10,7 +10,7 @@ mod served;
 mod site;
 mod world;
 
-pub use operator::{Operator, OperatorSpec};
+pub use operator::{Ended, Operator, OperatorSpec};
 pub use served::Served;
 pub use site::{Site, SiteSpec};
 pub use world::{policy, policy_with_static_ips, subnet};

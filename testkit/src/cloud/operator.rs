@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -39,8 +39,20 @@ pub struct OperatorSpec<'a> {
 pub struct Operator {
     child: Child,
     address: SocketAddr,
+    config: PathBuf,
     log: PathBuf,
     netns: Netns,
+}
+
+/// The end of a command.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The exit code.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub output: String,
+    /// Standard error.
+    pub error: String,
 }
 
 impl Operator {
@@ -66,16 +78,10 @@ impl Operator {
         merge(&mut config, settings);
         let path = |suffix: &str| folder.join(format!("operator{number}.{suffix}"));
         fs::write(path("yaml"), serde_json::to_string_pretty(&config)?)?;
-        let log = path("log");
-        let mut command = netns.command(binary()?.to_str().context("a path is UTF-8")?);
+        let (config, log) = (path("yaml"), path("log"));
+        let mut command = command(netns, &config)?;
         command
-            .args([
-                "--config".as_ref(),
-                path("yaml").as_os_str(),
-                "run".as_ref(),
-            ])
-            .env("AWS_ACCESS_KEY_ID", "any")
-            .env("AWS_SECRET_ACCESS_KEY", "any")
+            .arg("run")
             .env("POD_NAME", format!("operator-{number}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -83,6 +89,7 @@ impl Operator {
         Ok(Self {
             child: command.spawn().context("start the operator")?,
             address,
+            config,
             log,
             netns: Netns::foreign(&netns.path())?,
         })
@@ -128,6 +135,29 @@ impl Operator {
             self.address
         );
         self.netns.run(&line)
+    }
+
+    /// Runs a command with the configuration of this operator, which need not run.
+    ///
+    /// # Errors
+    /// When it cannot be started, or writes no UTF-8.
+    pub fn call(&self, arguments: &str) -> Result<Ended> {
+        self.call_as("any", arguments)
+    }
+
+    /// As [`Self::call`], with another access key of EC2. The secret of each is `any`.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_as(&self, key: &str, arguments: &str) -> Result<Ended> {
+        let mut command = command(&self.netns, &self.config)?;
+        command.env("AWS_ACCESS_KEY_ID", key);
+        let ended = command.args(arguments.split_whitespace()).output()?;
+        Ok(Ended {
+            code: ended.status.code(),
+            output: String::from_utf8(ended.stdout)?,
+            error: String::from_utf8(ended.stderr)?,
+        })
     }
 
     /// The answer to a path.
@@ -208,6 +238,17 @@ impl Drop for Operator {
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
+}
+
+/// A command of the operator's binary, with a configuration and credentials of EC2.
+fn command(netns: &Netns, config: &Path) -> Result<Command> {
+    let mut command = netns.command(binary()?.to_str().context("a path is UTF-8")?);
+    command
+        .arg("--config")
+        .arg(config)
+        .env("AWS_ACCESS_KEY_ID", "any")
+        .env("AWS_SECRET_ACCESS_KEY", "any");
+    Ok(command)
 }
 
 /// The operator's binary, beside the test.
