@@ -14,5 +14,6 @@ mod restored;
 mod rights;
 mod scale;
 mod static_ip;
+mod taint;
 mod takeover;
 mod writers;
