@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::client;
-use crate::{Client, Ec2 as _, Verdict, check};
+use crate::{Client, Ec2 as _, Verdict};
+
+mod refusals;
+mod releases;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -348,96 +351,6 @@ async fn an_elastic_address_is_associated_once_and_shown_by_both_reads() {
     assert_eq!(association.eni.as_ref(), Some(&one));
     assert!(shown[1].association.is_none());
     assert!(bed.fake.refusals().is_empty(), "{:?}", bed.fake.refusals());
-}
-
-#[tokio::test]
-async fn refusals_have_their_classes() {
-    let bed = Bed::new(document()).await;
-    let client = bed.client(LIMIT);
-    let eni = created(&client, creation()).await.id;
-    let absent: EniId = "eni-00000000000000099".into();
-    let create = |create: Create| Step::Create(Box::new(create));
-    let full = Create {
-        subnet: "subnet-b".into(),
-        ipv4: Some(Blocks {
-            kind: Kind::Prefix,
-            count: 1,
-        }),
-        ..numbered(3)
-    };
-    let mismatch = Create {
-        description: "other".to_owned(),
-        ..creation()
-    };
-    let delete = Step::Delete { eni: eni.clone() };
-    let before = [
-        (create(full), Class::SubnetFull),
-        (create(mismatch), Class::TokenMismatch),
-        (attachment(&absent, "i-1", 1), Class::NotFound),
-        (attachment(&eni, "i-9", 1), Class::InstanceGone),
-        (attachment(&eni, "i-2", 1), Class::AdapterLimit),
-        (attachment(&eni, "i-1", 0), Class::IndexTaken),
-        (attachment(&eni, "i-3", 1), Class::Invalid),
-    ];
-    for (step, class) in before {
-        refused(&client, step, class).await;
-    }
-    let attached = client.step(&attachment(&eni, "i-1", 1)).await;
-    assert!(matches!(attached, Outcome::Attached(_)), "{attached:?}");
-    refused(&client, delete, Class::NotNow).await;
-    refused(
-        &client,
-        assignment(&eni, Kind::Address, 10),
-        Class::SlotLimit,
-    )
-    .await;
-    bed.fake
-        .with(|cloud, now| cloud.terminate("i-1", now))
-        .unwrap();
-    let other = created(&client, numbered(4)).await.id;
-    refused(&client, attachment(&other, "i-1", 2), Class::NotNow).await;
-}
-
-#[tokio::test]
-async fn limits_of_the_account_and_of_calls_are_named() {
-    let mut document = document();
-    document["settings"] = json!({
-        "interface_quota": 1,
-        "rates": {"DeleteNetworkInterface": {"burst": 1.0, "refill": 0.0}}
-    });
-    let bed = Bed::new(document).await;
-    let client = bed.client(LIMIT);
-    refused(&client, Step::Create(Box::new(creation())), Class::Quota).await;
-    let delete = || Step::Delete {
-        eni: "eni-00000000000000099".into(),
-    };
-    refused(&client, delete(), Class::NotFound).await;
-    refused(&client, delete(), Class::Throttled).await;
-}
-
-#[tokio::test]
-async fn callers_without_rights_or_with_other_secrets_are_told_so() {
-    let mut document = document();
-    document["principals"] = json!({
-        "AKIDTEST": {"secret": "secret", "policy": {"Version": "2012-10-17", "Statement": [
-            {"Effect": "Allow", "Action": "ec2:Describe*", "Resource": "*"}
-        ]}}
-    });
-    let bed = Bed::new(document.clone()).await;
-    let client = bed.client(LIMIT);
-    let create = Step::Create(Box::new(creation()));
-    let rights = check(&client, std::slice::from_ref(&create)).await;
-    for right in rights {
-        match (right.call, right.verdict) {
-            ("CreateNetworkInterface", Verdict::Refused(failure)) => {
-                assert_eq!(failure.class, Class::Denied, "{failure}");
-            }
-            (call, verdict) => assert_eq!(verdict, Verdict::Allowed, "{call}"),
-        }
-    }
-    document["principals"]["AKIDTEST"]["secret"] = json!("other");
-    let bed = Bed::new(document).await;
-    refused(&bed.client(LIMIT), create, Class::Credentials).await;
 }
 
 #[tokio::test]
