@@ -181,6 +181,8 @@ const OUTSIDE: &[(&[&str], &[&str])] = &[
             "towpath-loader",
         ],
     ),
+    // The SDK of AWS is one crate's own: it takes minutes and gigabytes to compile.
+    (&["aws-"], &["towpath-ec2"]),
     (
         &["k8s-openapi", "kube"],
         &[
@@ -279,6 +281,11 @@ mod tests {
         assert!(!may_use("towpath", "aya-obj"));
         assert!(may_use("datapath-ebpf", "aya-ebpf"));
         assert!(!may_use("towpath-loader", "kube"));
+        assert!(may_use("towpath-ec2", "aws-sdk-ec2"));
+        for other in ["ec2-fake", "towpath-operator", "testkit"] {
+            assert!(!may_use(other, "aws-sdk-ec2"), "{other}");
+        }
+        assert!(!may_use("towpath-operator", "aws-config"));
         assert!(!may_use("towpath-ipam", "tokio-util"));
         assert!(may_use("towpath-ipam", "serde"));
     }
