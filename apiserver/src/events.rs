@@ -55,6 +55,7 @@ impl Events {
             reporter,
             reports: Reports::default(),
             began: Instant::now(),
+            trouble: None,
         };
         tokio::spawn(task.run(occurrences));
         events
@@ -90,6 +91,8 @@ struct Task {
     reporter: Reporter,
     reports: Reports,
     began: Instant,
+    /// The cause of the failed writes since the last good one.
+    trouble: Option<String>,
 }
 
 impl Task {
@@ -136,7 +139,10 @@ impl Task {
             made.map(drop)
         };
         match timeout(REPLY_TIMEOUT, write).await {
-            Ok(Ok(())) => self.reports.written(&report),
+            Ok(Ok(())) => {
+                self.trouble = None;
+                self.reports.written(&report);
+            }
             // An earlier try has made it after all.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 self.reports.written(&report);
@@ -154,7 +160,13 @@ impl Task {
 
     fn failed(&mut self, report: &Report, error: &str) {
         let reason = report.reason;
-        tracing::debug!(reason, "an event is not written: {error}");
+        // A cause that stays is logged once.
+        if self.trouble.as_deref() == Some(error) {
+            tracing::debug!(reason, "an event is not written: {error}");
+        } else {
+            tracing::warn!(reason, "an event is not written: {error}");
+            self.trouble = Some(error.to_owned());
+        }
         self.reports.failed(self.began.elapsed(), report);
     }
 }
