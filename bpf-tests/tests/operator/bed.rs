@@ -14,6 +14,7 @@ use testkit::cloud::audit::{self, published};
 use testkit::cloud::{Operator, OperatorSpec, Served};
 use testkit::fabric::Netns;
 use testkit::fabric::eventually::{check, eventually};
+use testkit::kubernetes::proxy::Proxy;
 use testkit::kubernetes::{ApiServer, Kubectl, read_manifest};
 
 /// A deadline for events that take seconds.
@@ -66,9 +67,24 @@ impl Bed {
         })
     }
 
+    /// A proxy of the API server, and the operator's kubeconfig for it.
+    pub(crate) fn proxy(&self) -> Result<(Proxy, PathBuf)> {
+        let (url, certificate) = (self.server.url(), self.server.certificate());
+        let proxy = Proxy::start(&self.netns, &url, &certificate)?;
+        let token = self.server.token_of(ACCOUNT.0, ACCOUNT.1)?;
+        let kubeconfig = self.server.kubeconfig("proxied", &proxy.url(), &token)?;
+        Ok((proxy, kubeconfig))
+    }
+
     /// Starts an operator. Each has another number.
     pub(crate) fn start(&self, number: u16, settings: &Value) -> Result<Operator> {
+        self.start_as("any", number, settings)
+    }
+
+    /// Starts an operator with an access key of EC2.
+    pub(crate) fn start_as(&self, key: &str, number: u16, settings: &Value) -> Result<Operator> {
         let spec = OperatorSpec {
+            key,
             netns: &self.netns,
             folder: self.folder.path(),
             number,
@@ -81,11 +97,18 @@ impl Bed {
     /// Creates the Node and the `CiliumNode` of an instance, as its agent does. It requests this
     /// many addresses, of which its pods have `requested` less 8.
     pub(crate) fn add_node(&self, number: usize, requested: u32) -> Result<()> {
+        let object = self.add_host(number, requested)?;
+        let admin = self.server.admin();
+        admin.post(NODES, &object)?.expect(201).map(drop)
+    }
+
+    /// Creates the Node of an instance alone. Returns the object that [`Self::add_node`] creates.
+    pub(crate) fn add_host(&self, number: usize, requested: u32) -> Result<Value> {
         let name = node_name(number);
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         let admin = self.server.admin();
         let made = admin.post("/api/v1/nodes", &node)?.expect(201)?;
-        let object = json!({
+        Ok(json!({
             "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
             "metadata": {"name": name, "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Node", "name": name, "uid": made["metadata"]["uid"]
@@ -100,8 +123,7 @@ impl Bed {
                     {"pool": "default", "needed": {"ipv4-addrs": requested}}
                 ]}}
             }
-        });
-        admin.post(NODES, &object)?.expect(201).map(drop)
+        }))
     }
 
     /// Makes a node request this many addresses.

@@ -16,6 +16,8 @@ use crate::fabric::eventually::{check, eventually};
 
 /// A deadline for what takes seconds.
 const SOON: Duration = Duration::from_mins(1);
+/// The usual access key of an operator, and the secret of every key.
+const KEY: &str = "any";
 /// The first port of operators.
 const PORT: u16 = 9973;
 
@@ -32,6 +34,8 @@ pub struct OperatorSpec<'a> {
     pub kubeconfig: &'a Path,
     /// EC2's URL.
     pub url: &'a str,
+    /// Its access key of EC2. The secret of each is `any`.
+    pub key: &'a str,
 }
 
 /// A running operator. Dropping it kills it.
@@ -82,6 +86,7 @@ impl Operator {
         let mut command = command(netns, &config)?;
         command
             .arg("run")
+            .env("AWS_ACCESS_KEY_ID", spec.key)
             .env("POD_NAME", format!("operator-{number}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -142,10 +147,10 @@ impl Operator {
     /// # Errors
     /// When it cannot be started, or writes no UTF-8.
     pub fn call(&self, arguments: &str) -> Result<Ended> {
-        self.call_as("any", arguments)
+        self.call_as(KEY, arguments)
     }
 
-    /// As [`Self::call`], with another access key of EC2. The secret of each is `any`.
+    /// As [`Self::call`], with another access key of EC2.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -246,8 +251,7 @@ fn command(netns: &Netns, config: &Path) -> Result<Command> {
     command
         .arg("--config")
         .arg(config)
-        .env("AWS_ACCESS_KEY_ID", "any")
-        .env("AWS_SECRET_ACCESS_KEY", "any");
+        .env("AWS_SECRET_ACCESS_KEY", KEY);
     Ok(command)
 }
 

@@ -196,6 +196,7 @@ impl Site {
         let kubeconfig = rights(server)?;
         let served = self.served.as_ref().context("the cloud is not served")?;
         let spec = OperatorSpec {
+            key: "any",
             netns: server.netns(),
             folder: server.folder(),
             number: 0,
