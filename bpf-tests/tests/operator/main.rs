@@ -12,6 +12,7 @@ mod pools;
 mod releases;
 mod restored;
 mod rights;
+mod rights_verbs;
 mod scale;
 mod static_ip;
 mod taint;

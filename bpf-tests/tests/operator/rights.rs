@@ -7,8 +7,9 @@ use testkit::kubernetes::deploy;
 
 use super::bed::{Bed, SOON};
 
-const CLUSTER_ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/towpath-operator";
-const ROLE: &str =
+pub(crate) const CLUSTER_ROLE: &str =
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/towpath-operator";
+pub(crate) const ROLE: &str =
     "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/towpath-operator";
 
 /// Takes every rule about a resource away.
@@ -24,13 +25,29 @@ fn take_away(bed: &Bed, path: &str, resource: &str) -> Result<()> {
     bed.server.admin().put(path, &role)?.expect(200).map(drop)
 }
 
+/// Both roles of the operator, as the manifests have them.
+pub(crate) fn roles(bed: &Bed) -> Result<[Value; 2]> {
+    let read = |path| bed.server.admin().get(path)?.expect(200);
+    Ok([read(CLUSTER_ROLE)?, read(ROLE)?])
+}
+
+/// Gives the operator all of its rights again.
+pub(crate) fn put_back(bed: &Bed, roles: &[Value; 2]) -> Result<()> {
+    for (path, role) in [CLUSTER_ROLE, ROLE].into_iter().zip(roles) {
+        let mut role = role.clone();
+        if let Some(metadata) = role["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        bed.server.admin().put(path, &role)?.expect(200)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn each_right_that_is_taken_away_is_named() {
     let bed = Bed::create(1).unwrap();
     bed.add_node(0, 8).unwrap();
-    let roles: Vec<Value> = [CLUSTER_ROLE, ROLE]
-        .map(|path| bed.server.admin().get(path).unwrap().expect(200).unwrap())
-        .into();
+    let roles = roles(&bed).unwrap();
     let cases = [
         (CLUSTER_ROLE, "ciliumnodes", "follow CiliumNodes: "),
         (
@@ -58,19 +75,7 @@ fn each_right_that_is_taken_away_is_named() {
             assert_eq!(operator.probe("/healthz").unwrap().0, 200);
         }
         operator.kill().unwrap();
-        for (path, role) in [CLUSTER_ROLE, ROLE].into_iter().zip(&roles) {
-            let mut role = role.clone();
-            role["metadata"]
-                .as_object_mut()
-                .unwrap()
-                .remove("resourceVersion");
-            bed.server
-                .admin()
-                .put(path, &role)
-                .unwrap()
-                .expect(200)
-                .unwrap();
-        }
+        put_back(&bed, &roles).unwrap();
     }
     bed.free_lease().unwrap();
     take_away(&bed, CLUSTER_ROLE, "ciliumnodes/status").unwrap();

@@ -16,7 +16,7 @@ const TAINTED: SignedDuration = SignedDuration::from_secs(15);
 const FOREIGN: &str = "example.com/maintenance";
 
 /// Creates the agent's pod of a node.
-fn add_agent(bed: &Bed, number: usize, is_ready: bool) -> Result<()> {
+pub(crate) fn add_agent(bed: &Bed, number: usize, is_ready: bool) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
