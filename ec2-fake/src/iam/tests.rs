@@ -80,7 +80,6 @@ fn calls(cloud: &mut Cloud) -> Vec<Call> {
         What::Interfaces,
         What::RouteTables,
         What::Groups,
-        What::GroupsForVpc,
         What::Subnets,
         What::Vpcs,
     ];

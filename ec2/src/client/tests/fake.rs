@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use super::client;
 use crate::{Client, Ec2 as _, Verdict};
 
+mod policy;
 mod refusals;
 mod releases;
 
