@@ -14,13 +14,13 @@ use crate::{Client, Ec2 as _, Settings};
 /// Set in the environment of a child: the calls that it makes.
 const CALLS: &str = "TOWPATH_TEST_CALLS";
 /// Set in the environment of a child: its settings.
-const ENDPOINT: &str = "TOWPATH_TEST_ENDPOINT";
+pub(super) const ENDPOINT: &str = "TOWPATH_TEST_ENDPOINT";
 const REGION: &str = "TOWPATH_TEST_REGION";
 /// The beginning of a line of a child's.
 const SAID: &str = "child: ";
 
 /// Keys and a region.
-const KEYS: [(&str, &str); 3] = [
+pub(super) const KEYS: [(&str, &str); 3] = [
     ("AWS_ACCESS_KEY_ID", "AKIDENV"),
     ("AWS_SECRET_ACCESS_KEY", "secret"),
     ("AWS_REGION", "eu-west-3"),
@@ -54,7 +54,7 @@ async fn child() {
 }
 
 /// Runs a child in an environment, and returns its lines.
-async fn run(calls: u32, environment: &[(&str, &str)]) -> Vec<String> {
+pub(super) async fn run(calls: u32, environment: &[(&str, &str)]) -> Vec<String> {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -104,7 +104,7 @@ fn credentials(key: &str) -> Reply {
     )
 }
 
-fn text(path: &Path, content: &str) -> String {
+pub(super) fn text(path: &Path, content: &str) -> String {
     std::fs::write(path, content).unwrap();
     path.to_str().unwrap().to_owned()
 }

@@ -6,6 +6,7 @@ mod listings;
 mod played;
 mod refusals;
 mod steps;
+mod tls;
 mod values;
 
 use std::time::Duration;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::Client;
 
@@ -81,15 +82,37 @@ impl Played {
     pub(super) async fn routing(
         answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        Self::start(answer, None).await
+    }
+
+    /// A server that answers by request, over TLS.
+    pub(super) async fn over_tls(
+        tls: TlsAcceptor,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(answer, Some(tls)).await
+    }
+
+    async fn start(
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = tls.as_ref().map_or("http", |_| "https");
+        let endpoint = format!("{scheme}://{}", listener.local_addr().unwrap());
         let requests = Arc::default();
         let seen = Arc::clone(&requests);
         let answer = Arc::new(answer);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
-                tokio::spawn(async move { serve(stream, &*answer, &seen).await });
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    match tls {
+                        Some(tls) => serve(tls.accept(stream).await?, &*answer, &seen).await,
+                        None => serve(stream, &*answer, &seen).await,
+                    }
+                });
             }
         });
         Self { endpoint, requests }
@@ -122,7 +145,7 @@ impl Played {
 }
 
 async fn serve(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: &(impl Fn(&Request) -> Reply + Sync),
     seen: &Mutex<Vec<Request>>,
 ) -> std::io::Result<()> {
@@ -159,7 +182,7 @@ fn head(status: u16, more: &str, length: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn request(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
+async fn request(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Request>> {
     let mut text = Vec::new();
     loop {
         if let Some(at) = text.windows(4).position(|it| it == b"\r\n\r\n") {
