@@ -16,6 +16,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::run::Beat;
+
 /// Interval of reads. Cilium's operator renews its Lease several times within its duration.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -36,11 +38,12 @@ pub enum Verdict {
 /// Watches for another operator. Ends with the last receiver. Must be called inside a tokio
 /// runtime.
 #[must_use]
-pub fn follow(client: Client) -> watch::Receiver<Verdict> {
+pub(crate) fn follow(client: Client, beat: Beat) -> watch::Receiver<Verdict> {
     let (sender, receiver) = watch::channel(Verdict::Unknown);
     tokio::spawn(async move {
         let mut look = Look::new(client);
         loop {
+            beat.beat();
             let verdict = look.verdict().await;
             sender.send_if_modified(|known| {
                 let is_changed = *known != verdict;
@@ -127,6 +130,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::run::Health;
 
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/";
     const APPS: &str = "/apis/apps/v1/namespaces/kube-system/";
@@ -204,7 +208,8 @@ mod tests {
         ] {
             let objects = Objects::default();
             objects.lock().unwrap().insert(path, Err(403));
-            let verdict = follow(client(&objects))
+            let beat = Health::default().worker("the search", Duration::MAX);
+            let verdict = follow(client(&objects), beat)
                 .wait_for(|it| *it != Verdict::Unknown)
                 .await
                 .unwrap()

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::carry::Carrier;
 use super::clock::moment;
-use super::health::Health;
+use super::health::{Beat, Health};
 
 /// Inputs that are taken in before works are looked for.
 const BATCH: usize = 256;
@@ -67,6 +67,7 @@ pub(super) struct Actor {
     pub(super) carrier: Carrier,
     pub(super) messages: mpsc::Receiver<Message>,
     pub(super) health: Health,
+    pub(super) beat: Beat,
 }
 
 impl Actor {
@@ -80,7 +81,7 @@ impl Actor {
                 tracing::debug!(id = %work.id, "begin {:?}", work.task);
                 works.spawn(self.carrier.clone().carry_out(work, at.now));
             }
-            self.health.beat();
+            self.beat.beat();
             let wake = self.fleet.wake_at(at.now);
             let wait = wake.map_or(ROUND, |wake| wake.since(at.now).min(ROUND));
             tokio::select! {

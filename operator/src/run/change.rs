@@ -11,6 +11,8 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::health::Beat;
+
 /// A change of a resource's objects.
 #[derive(Debug)]
 pub(super) enum Change {
@@ -27,7 +29,7 @@ pub(super) enum Change {
 pub(super) async fn follow<F>(
     connection: &Connection,
     api: Api<DynamicObject>,
-    resource: &'static str,
+    (resource, beat): (&'static str, Beat),
     mut tell: impl FnMut(Change) -> F,
 ) where
     F: Future<Output = bool>,
@@ -38,7 +40,7 @@ pub(super) async fn follow<F>(
         let mut events = std::pin::pin!(events);
         let mut listed = None;
         let error = loop {
-            let event = match events.next().await {
+            let event = match beat.rest(events.next()).await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => break error,
                 None => return,
@@ -54,7 +56,7 @@ pub(super) async fn follow<F>(
         let wait = retry.failed(&error);
         let cause = connection.lists.describe(&error);
         tracing::warn!("follow {resource}: {cause}; next try in {wait:?}");
-        sleep(wait).await;
+        beat.rest(sleep(wait)).await;
     }
 }
 

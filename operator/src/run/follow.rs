@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::actor::Inbox;
 use super::change::{self, Change};
+use super::health::{Beat, HANDS_OVER, Health};
 use super::pools;
 use super::taint::{self, Tainter};
 use crate::config::Config;
@@ -27,6 +28,7 @@ pub(super) struct Follower {
     pub(super) inbox: Inbox,
     /// The operator's standing, by which pools are created and nodes are tainted.
     pub(super) standing: watch::Receiver<Standing>,
+    pub(super) health: Health,
 }
 
 impl Follower {
@@ -36,12 +38,30 @@ impl Follower {
             connection,
             inbox,
             standing,
+            health,
         } = self;
-        tasks.spawn(nodes(connection.clone(), inbox.clone()));
-        tasks.spawn(pools::follow(connection.clone(), inbox.clone()));
-        tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
+        let beat = |name| health.worker(name, HANDS_OVER);
+        tasks.spawn(nodes(
+            connection.clone(),
+            inbox.clone(),
+            beat("the follower of CiliumNodes"),
+        ));
+        tasks.spawn(pools::follow(
+            connection.clone(),
+            inbox.clone(),
+            beat("the follower of CiliumPodIPPools"),
+        ));
+        tasks.spawn(waiting_pods(
+            connection.clone(),
+            inbox.clone(),
+            beat("the follower of pods that wait"),
+        ));
         if config.pools.plain {
-            tasks.spawn(pools::follow_services(connection.clone(), inbox.clone()));
+            tasks.spawn(pools::follow_services(
+                connection.clone(),
+                inbox.clone(),
+                beat("the follower of ServiceCIDRs"),
+            ));
         }
         if !config.pools.create.is_empty() {
             let pools = config.pools.create.clone();
@@ -56,45 +76,51 @@ impl Follower {
                 pods,
                 standing,
                 inbox: inbox.clone(),
+                beat: beat("the task that taints nodes"),
             };
             tasks.spawn(taint::follow_agents(connection.clone(), sender));
             tasks.spawn(tainter.run(changed));
             changes
         });
-        tasks.spawn(hosts(connection, inbox, taints));
+        tasks.spawn(hosts(
+            connection,
+            (inbox, taints),
+            beat("the follower of Nodes"),
+        ));
     }
 }
 
 /// Follows `CiliumNode` objects.
-async fn nodes(connection: Connection, inbox: Inbox) -> Result<()> {
+async fn nodes(connection: Connection, inbox: Inbox, beat: Beat) -> Result<()> {
     let api = objects::cilium_nodes(&connection.client);
     let tell = |change| inbox.give(change::of_nodes(change));
-    change::follow(&connection, api, "CiliumNodes", tell).await;
+    change::follow(&connection, api, ("CiliumNodes", beat), tell).await;
     Ok(())
 }
 
 /// Follows Nodes, for the fleet and for the task that taints them.
 async fn hosts(
     connection: Connection,
-    inbox: Inbox,
-    taints: Option<mpsc::Sender<Change>>,
+    (inbox, taints): (Inbox, Option<mpsc::Sender<Change>>),
+    beat: Beat,
 ) -> Result<()> {
     let api = objects::kubernetes_nodes(&connection.client);
-    let (inbox, taints) = (&inbox, &taints);
+    let (inbox, taints, rest) = (&inbox, &taints, &beat.clone());
     let tell = |change: Change| async move {
         let is_taken = inbox.give(change::of_hosts(&change)).await
             && inbox.give(change::of_max_pods(&change)).await;
         if let Some(taints) = taints {
-            return is_taken && taints.send(change).await.is_ok();
+            // The task that taints has a beat of its own.
+            return is_taken && rest.rest(taints.send(change)).await.is_ok();
         }
         is_taken
     };
-    change::follow(&connection, api, "Nodes", tell).await;
+    change::follow(&connection, api, ("Nodes", beat), tell).await;
     Ok(())
 }
 
 /// Follows pods that wait for an address.
-async fn waiting_pods(connection: Connection, inbox: Inbox) -> Result<()> {
+async fn waiting_pods(connection: Connection, inbox: Inbox, beat: Beat) -> Result<()> {
     let (counts, mut counted) = watch::channel(BTreeMap::new());
     let resource = Resource {
         versions: vec![objects::pods(&connection.client)],
@@ -114,7 +140,7 @@ async fn waiting_pods(connection: Connection, inbox: Inbox) -> Result<()> {
         !counts.is_closed()
     };
     let give = async {
-        while counted.changed().await.is_ok() {
+        while beat.rest(counted.changed()).await.is_ok() {
             let counts = counted.borrow_and_update().clone();
             if !inbox.give(Input::Pods(counts)).await {
                 return;

@@ -32,12 +32,18 @@ pub(crate) use self::actor::Inbox;
 use self::carry::Carrier;
 use self::clock::moment;
 use self::follow::Follower;
-pub(crate) use self::health::Health;
+use self::health::HANDS_OVER;
+pub(crate) use self::health::{Beat, Health};
 use crate::config::Config;
 use crate::{holder, http};
 
 /// The time limit of a write to the API server.
 const WRITE: Duration = Duration::from_secs(5);
+/// A main loop that has not come round for so long has stalled.
+const STALLED: Duration = Duration::from_secs(30);
+/// A search for other operators that has not come round for so long has stalled. It reads four
+/// objects, each within the time limit of a read.
+const SEARCHES: Duration = Duration::from_mins(2);
 /// The lifetime of a watch.
 const WATCH: Duration = Duration::from_mins(4);
 
@@ -68,8 +74,12 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
     let decider = standing::Task {
         mode: standing::Mode::of(&config),
         lease,
-        other: holder::follow(connection.client.clone()),
+        other: holder::follow(
+            connection.client.clone(),
+            health.worker("the search for other operators", SEARCHES),
+        ),
         inbox: inbox.clone(),
+        beat: health.worker("the task of the standing", HANDS_OVER),
         shared: standing,
     };
     tasks.spawn(decider.run());
@@ -77,6 +87,7 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
         connection: connection.clone(),
         inbox,
         standing: is_standing,
+        health: health.clone(),
     };
     follower.start(&config, &mut tasks);
     let reporter = Reporter {
@@ -91,6 +102,7 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
             events: Events::start(&connection.client, reporter),
         },
         messages,
+        beat: health.worker("the main loop", STALLED),
         health,
     };
     let broken = async {

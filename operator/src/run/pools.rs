@@ -20,6 +20,7 @@ use tokio::time::sleep;
 use super::WRITE;
 use super::actor::Inbox;
 use super::follow::log_trouble;
+use super::health::Beat;
 use crate::config::NewPool;
 
 /// Delay of removals: before the resource itself is removed, the API server removes its objects.
@@ -27,17 +28,27 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// Watches all pools. If the resource is removed, they stay in force: ENIs of bound pools must not
 /// serve the default one, and nodes keep blocks of plain pools.
-pub(super) async fn follow(connection: Connection, inbox: Inbox) -> Result<()> {
+pub(super) async fn follow(connection: Connection, inbox: Inbox, beat: Beat) -> Result<()> {
     let versions = objects::pool_versions(&connection.client);
     let read = |all: Vec<Value>| Input::Pools(all);
-    follow_all((&connection, versions), "CiliumPodIPPools", inbox, read).await
+    follow_all(
+        (&connection, versions),
+        ("CiliumPodIPPools", beat),
+        inbox,
+        read,
+    )
+    .await
 }
 
 /// Follows the CIDRs of services. Clusters before Kubernetes 1.31 have no such objects.
-pub(super) async fn follow_services(connection: Connection, inbox: Inbox) -> Result<()> {
+pub(super) async fn follow_services(
+    connection: Connection,
+    inbox: Inbox,
+    beat: Beat,
+) -> Result<()> {
     let versions = objects::service_cidrs(&connection.client);
     let read = |all: Vec<Value>| Input::Services(cidrs(&all));
-    follow_all((&connection, versions), "ServiceCIDRs", inbox, read).await
+    follow_all((&connection, versions), ("ServiceCIDRs", beat), inbox, read).await
 }
 
 fn cidrs(objects: &[Value]) -> BTreeSet<IpNet> {
@@ -52,7 +63,7 @@ fn cidrs(objects: &[Value]) -> BTreeSet<IpNet> {
 /// does not serve the resource has none. If it served the resource before, its last objects stay.
 async fn follow_all(
     (connection, versions): (&Connection, Vec<Api<DynamicObject>>),
-    what: &'static str,
+    (what, beat): (&'static str, Beat),
     inbox: Inbox,
     read: impl Fn(Vec<Value>) -> Input,
 ) -> Result<()> {
@@ -77,7 +88,7 @@ async fn follow_all(
         !sender.is_closed()
     };
     let give = async {
-        while all.changed().await.is_ok() {
+        while beat.rest(all.changed()).await.is_ok() {
             let objects = all.borrow_and_update().clone();
             if !inbox.give(read(objects)).await {
                 return;

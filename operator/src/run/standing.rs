@@ -7,6 +7,7 @@ use ipam::Time;
 use tokio::sync::watch;
 
 use super::actor::Inbox;
+use super::health::Beat;
 use crate::config::{Config, OtherOperator};
 use crate::holder::Verdict;
 
@@ -35,6 +36,7 @@ pub(super) struct Task {
     pub(super) other: watch::Receiver<Verdict>,
     /// The inbox of the fleet.
     pub(super) inbox: Inbox,
+    pub(super) beat: Beat,
     /// The standing for the other tasks.
     pub(super) shared: watch::Sender<Standing>,
 }
@@ -47,6 +49,7 @@ impl Task {
             mut lease,
             mut other,
             inbox,
+            beat,
             shared,
         } = self;
         let mut known = Verdict::Unknown;
@@ -78,10 +81,13 @@ impl Task {
                     return Ok(());
                 }
             }
-            let changed = tokio::select! {
-                changed = lease.changed() => changed,
-                changed = other.changed() => changed,
+            let change = async {
+                tokio::select! {
+                    changed = lease.changed() => changed,
+                    changed = other.changed() => changed,
+                }
             };
+            let changed = beat.rest(change).await;
             if changed.is_err() {
                 return Ok(());
             }

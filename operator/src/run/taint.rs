@@ -20,6 +20,7 @@ use super::WRITE;
 use super::actor::Inbox;
 use super::change::Change;
 use super::follow::log_trouble;
+use super::health::Beat;
 
 /// The namespace and the label of the agent's pods, as the manifests have them.
 const NAMESPACE: &str = "kube-system";
@@ -59,6 +60,7 @@ pub(super) struct Tainter {
     pub(super) pods: watch::Receiver<Vec<AgentPod>>,
     pub(super) standing: watch::Receiver<Standing>,
     pub(super) inbox: Inbox,
+    pub(super) beat: Beat,
 }
 
 impl Tainter {
@@ -74,6 +76,7 @@ impl Tainter {
                     Err(mpsc::error::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
+            self.beat.beat();
             let now = lease::now()?;
             let Some(ours) = self.inbox.look(|fleet, _| fleet.names()).await else {
                 return Ok(());
@@ -88,6 +91,7 @@ impl Tainter {
                 let patch = patch.and_then(|is_tainted| readiness::patch(node, is_tainted));
                 if let Some(patch) = patch.filter(|_| self.leads(now)) {
                     self.write(name, patch).await;
+                    self.beat.beat();
                 }
             }
             sleep(ROUND).await;
