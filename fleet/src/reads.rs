@@ -247,6 +247,20 @@ impl Reads {
         }
     }
 
+    /// The time at which reads are looked for next, whatever happens until then.
+    pub(crate) fn next(&self, now: Time) -> Time {
+        let requested = self.requested.after(GATHERED);
+        let gathered = self.gathered.after(GATHERED);
+        let is_any_wanted = !self.enis.wanted.is_empty()
+            || !self.instances.wanted.is_empty()
+            || !self.states.wanted.is_empty()
+            || !self.types.wanted.is_empty();
+        let times = [Some(requested), is_any_wanted.then_some(gathered)];
+        // What was due at this moment has been looked for.
+        let later = times.into_iter().flatten().filter(|time| *time > now);
+        later.min().unwrap_or_else(|| now.after(GATHERED))
+    }
+
     fn is_due(&self, regular: Regular, settings: &Settings, now: Time) -> bool {
         // Without a node, ENIs that were left behind are all there is to see, in every VPC.
         let is_alone = self.vpcs.is_empty();

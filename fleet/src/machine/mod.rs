@@ -27,7 +27,7 @@ use self::works::{Patch, Pending, Works};
 use crate::Settings;
 use crate::input::{Input, Moment, Standing};
 use crate::plain::Plain;
-use crate::reads::{GATHERED, Reads};
+use crate::reads::Reads;
 use crate::topology::Topology;
 use crate::work::Work;
 
@@ -165,7 +165,7 @@ impl Fleet {
         }
         let calls = self.calls.queue.ready_at(&self.calls.budgets, now);
         let calls = calls.filter(|_| self.may_change(now));
-        let wakes = [Some(now.after(GATHERED)), self.nodes.timers.next(), calls];
+        let wakes = [Some(self.reads.next(now)), self.nodes.timers.next(), calls];
         wakes.into_iter().flatten().min()
     }
 

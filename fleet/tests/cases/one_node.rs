@@ -126,3 +126,27 @@ fn a_call_that_is_never_answered_keeps_no_other_node_waiting() {
     bed.until(Duration::from_mins(2), "all nodes", |bed| served(bed) == 3);
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), 3);
 }
+
+/// Reads are gathered for two seconds. A node may come just after the reads for another one.
+#[test]
+fn a_new_node_has_its_first_address_within_three_seconds() {
+    let mut bed = bed();
+    let names: Vec<String> = (0..40).map(|number| format!("node{number}")).collect();
+    for name in &names {
+        let instance = json!({
+            "id": format!("i-{name}"), "type": "m5.large", "subnet": "subnet-a", "groups": ["sg-1"]
+        });
+        let date = bed.at().date;
+        let spec = serde_json::from_value(instance).unwrap();
+        bed.cloud.start(&spec, date).unwrap();
+    }
+    bed.run(Duration::from_mins(1));
+    for (number, name) in (0..).zip(&names) {
+        bed.add_object(name, "m5.large", "subnet-a");
+        // The operator is busy with something else shortly before the next reads.
+        bed.run(Duration::from_millis(1_000 + 25 * number));
+        let left = Duration::from_millis(2_000 - 25 * number);
+        bed.until(left, "the first address", |bed| bed.shown(name) > 0);
+        bed.run(Duration::from_millis(70 * number));
+    }
+}
