@@ -4,6 +4,7 @@
 mod bed;
 mod beside;
 mod cli;
+mod first_address;
 mod iam;
 mod kills;
 mod nodes;

@@ -113,6 +113,20 @@ impl<'a> Caller<'a> {
         Ok(answer.body)
     }
 
+    /// Watches a collection. Each line of the process's standard output is a change, as JSON.
+    ///
+    /// # Errors
+    /// When curl cannot be started.
+    pub fn watch(&self, path: &str) -> Result<Child> {
+        let mut curl = self.netns.command("curl");
+        curl.args(["--silent", "--show-error", "--no-buffer", "--cacert"])
+            .arg(&self.certificate)
+            .args(["--header", &format!("Authorization: Bearer {}", self.token)])
+            .arg(format!("{}{path}?watch=true", self.url))
+            .stdout(Stdio::piped());
+        curl.spawn().context("start curl")
+    }
+
     /// Merges patches into an object over one connection, so many a second, until the process ends.
     /// `folder` is for the file that lists them.
     ///
