@@ -67,14 +67,20 @@ impl Room {
         share: 0,
     };
 
+    /// Entries of a table from which on an endpoint gets no more than its share.
+    #[must_use]
+    pub const fn open(capacity: u32) -> u32 {
+        capacity - capacity / Self::RESERVE
+    }
+
     /// The room of a table with so many entries. It is crowded from half of its capacity on.
     #[must_use]
     pub const fn of(used: u64, capacity: u32) -> Self {
         if used <= capacity as u64 / 2 {
             return Self::PLENTY;
         }
-        let reserve = capacity / Self::RESERVE;
-        let share = reserve / Self::ENDPOINTS;
+        let open = Self::open(capacity);
+        let share = (capacity - open) / Self::ENDPOINTS;
         Self {
             lock: bpf_spin_lock::FREE,
             used: if used > capacity as u64 {
@@ -88,7 +94,7 @@ impl Room {
                     used as u32
                 }
             },
-            open: capacity - reserve,
+            open,
             share: if share < Self::LEAST {
                 Self::LEAST
             } else {

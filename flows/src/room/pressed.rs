@@ -1,10 +1,10 @@
 //! Tables in which room is short.
 
+use datapath_common::abi::Room;
 use ipam::Family;
 
 use crate::census::Used;
 use crate::tables::{Capacities, NoteKind};
-use crate::thread::pace::PRESSED;
 
 /// Tables in which room is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl From<bool> for Pressed {
 }
 
 impl Pressed {
-    /// The tables that are nearly full.
+    /// The tables in which only shares are left.
     #[must_use]
     pub(crate) fn of(used: &Used, room: &Capacities) -> Self {
         let flows_v4 = is_pressed(used.flows_v4, room.flows_v4);
@@ -66,11 +66,10 @@ impl Pressed {
     }
 }
 
-/// True if a table with so many entries has hardly any room left.
+/// True if a table with so many entries has room for shares alone.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
 pub(crate) fn is_pressed(used: u64, room: u32) -> bool {
-    used as f64 > f64::from(room) * PRESSED
+    used > 0 && used >= u64::from(Room::open(room))
 }
 
 #[cfg(test)]
@@ -88,8 +87,8 @@ mod tests {
         let none = Pressed::of(&Used::default(), &room);
         assert!(!none.is_any());
         let used = Used {
-            flows_v4: 90,
-            flows_v6: 91,
+            flows_v4: 87,
+            flows_v6: 88,
             stack: 100,
             ..Used::default()
         };
@@ -98,5 +97,19 @@ mod tests {
         assert_eq!(Family::ALL.map(|of| pressed.flows(of)), [false, true]);
         assert!(!pressed.notes(NoteKind::Inbound));
         assert!(pressed.notes(NoteKind::Stack));
+    }
+
+    #[test]
+    fn greedy_pods_that_have_all_they_can_get_are_pressure_in_a_table_of_any_size() {
+        for capacity in [1024, 16_384, 65_536, 131_072, 524_288, 4_194_304] {
+            for greedy in [1, 2, 8, 100] {
+                let room = Room::of(capacity.into(), capacity);
+                let most = u64::from(room.open + greedy * room.share);
+                assert!(is_pressed(most, capacity), "{greedy} in {capacity}");
+            }
+            assert!(!is_pressed(u64::from(capacity) * 3 / 4, capacity));
+            assert!(!is_pressed(0, capacity));
+        }
+        assert!(!is_pressed(0, 0), "a table without room");
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     use crate::{Capacities, Sweep, Used};
 
     #[test]
-    fn a_table_above_nine_tenths_is_told_with_who_has_most() {
+    fn a_table_whose_rest_is_for_shares_is_told_with_who_has_most() {
         let now = Instant::now();
         let name = |endpoint| format!("pod {endpoint}");
         let mut report = Report {
@@ -59,15 +59,15 @@ mod tests {
                 stack: 10,
             }),
             used: Used {
-                flows_v4: 57,
-                inbound: 9,
+                flows_v4: 55,
+                inbound: 8,
                 ..Used::default()
             },
             ..Report::default()
         };
         assert_eq!(pressure(&report, now, name), Vec::<String>::new());
-        report.used.flows_v4 = 58;
-        let expected = ["the flow table ipv4 has 58 of 64 flows"];
+        report.used.flows_v4 = 56;
+        let expected = ["the flow table ipv4 has 56 of 64 flows"];
         assert_eq!(pressure(&report, now, name), expected);
         let sweep = Sweep {
             top: Some(Top {
@@ -77,7 +77,7 @@ mod tests {
             ..Sweep::default()
         };
         report.last = Some((now, sweep));
-        let expected = ["the flow table ipv4 has 58 of 64 flows; pod 7 has most flows, 50"];
+        let expected = ["the flow table ipv4 has 56 of 64 flows; pod 7 has most flows, 50"];
         assert_eq!(pressure(&report, now, name), expected);
     }
 

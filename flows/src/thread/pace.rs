@@ -13,8 +13,7 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
 pub const EARLY: f64 = 0.75;
-/// The fill level of a table, or of an endpoint's quota, from which closed connections are removed
-/// at once.
+/// The part of an endpoint's quota from which its closed connections are removed at once.
 pub const PRESSED: f64 = 0.9;
 /// The part of an endpoint's quota from which flows of single queries are removed early.
 pub(crate) const HALF: f64 = 0.5;
