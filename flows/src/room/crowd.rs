@@ -1,6 +1,6 @@
 //! Destinations that are short of ports, and the endpoints that use the most there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use datapath_common::abi::{Addr, FlowKey};
 
@@ -33,24 +33,30 @@ impl Crowd {
         };
         let destinations = self.0.into_iter();
         let crowded = destinations.filter(|(_, endpoints)| is_crowded(endpoints));
-        let fair = |endpoints: HashMap<u32, u32>| {
-            // One more than there are may come.
-            let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
-            let share = ports / count.saturating_add(1);
-            let greedy = endpoints.into_iter().filter(|(_, flows)| *flows > share);
-            greedy.map(|(endpoint, _)| endpoint).collect()
-        };
         Crowded(
             crowded
-                .map(|(of, endpoints)| (of, fair(endpoints)))
+                .map(|(of, endpoints)| (of, greedy(&endpoints)))
                 .collect(),
         )
     }
 }
 
+/// The endpoints that have more than a fair share of all flows. However many there are, those with
+/// the most are among them.
+pub(super) fn greedy(endpoints: &HashMap<u32, u32>) -> HashSet<u32> {
+    let used: u64 = endpoints.values().copied().map(u64::from).sum();
+    // One more endpoint than there are may come.
+    let count = u64::try_from(endpoints.len()).unwrap_or(u64::MAX);
+    let share = used / count.saturating_add(1);
+    let greedy = endpoints
+        .iter()
+        .filter(|(_, flows)| u64::from(**flows) > share);
+    greedy.map(|(endpoint, _)| *endpoint).collect()
+}
+
 /// Destinations that are short of ports, with the endpoints that have more than a fair share.
 #[derive(Debug, Default)]
-pub(crate) struct Crowded(HashMap<Destination, Vec<u32>>);
+pub(crate) struct Crowded(HashMap<Destination, HashSet<u32>>);
 
 impl Crowded {
     /// True if any destination is short of ports.
@@ -101,5 +107,9 @@ mod tests {
         assert!(!more.is_greedy(&key(80), 1));
         let alone = crowded(&[(1, 51)]);
         assert!(alone.is_greedy(&key(443), 1));
+        let equal: Vec<_> = (1..=20).map(|endpoint| (endpoint, 4)).collect();
+        let equal = crowded(&[equal, vec![(21, 3)]].concat());
+        assert!((1..=20).all(|endpoint| equal.is_greedy(&key(443), endpoint)));
+        assert!(!equal.is_greedy(&key(443), 21));
     }
 }
