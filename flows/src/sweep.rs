@@ -24,6 +24,7 @@ use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::room::crowd::{Crowd, Crowded};
+use crate::room::greedy::Greedy;
 use crate::room::pressed::Pressed;
 use crate::room::quota::{Limits, QuotaTable, Quotas};
 use crate::room::rooms::Rooms;
@@ -163,6 +164,8 @@ pub struct Sweeper<T> {
     moves: Moves,
     /// Destinations that were short of ports at the last sweep.
     crowded: Crowded,
+    /// Endpoints that had more than a fair share of a table at the last sweep.
+    greedy: Greedy,
     rooms: Rooms,
 }
 
@@ -183,6 +186,7 @@ impl<T: Tables> Sweeper<T> {
             quotas: Quotas::default(),
             moves: Moves::default(),
             crowded: Crowded::default(),
+            greedy: Greedy::default(),
             rooms: Rooms::default(),
         }
     }
@@ -228,20 +232,23 @@ impl<T: Tables> Sweeper<T> {
             quotas: written.above(&self.limits, PRESSED),
             halves: written.above(&self.limits, HALF),
             crowded: mem::take(&mut self.crowded),
+            greedy: mem::take(&mut self.greedy),
         };
         sweep.is_pressed = tables.is_any() || !short.quotas.is_empty();
         let mut crowd = Crowd::default();
-        let mut counts = HashMap::new();
+        let mut endpoints: [HashMap<u32, u32>; 2] = Default::default();
         let mut flows = Vec::new();
-        for family in Family::ALL {
+        for (family, endpoints) in Family::ALL.into_iter().zip(&mut endpoints) {
             let mut seen = Seen {
                 sweep: &mut sweep,
                 blocks: &mut blocks,
                 crowd: &mut crowd,
-                counts: &mut counts,
+                endpoints,
             };
             flows.push(self.flows(family, input, &short, &mut seen)?);
         }
+        self.greedy = Greedy::of(&endpoints);
+        let mut counts = sum(endpoints);
         let mut notes = Vec::new();
         for kind in [NoteKind::Inbound, NoteKind::Stack] {
             let removals = self.notes(kind, input, &short, (&mut sweep, &mut counts))?;
@@ -286,13 +293,13 @@ impl<T: Tables> Sweeper<T> {
             sweep,
             blocks,
             crowd,
-            counts,
+            endpoints,
         } = seen;
         let expiry = self.expiry()?;
         let mut pods = Pods::new(&self.tables, input);
         let mut removals = Removals::default();
         self.tables.flows(family, &mut |key, flow| {
-            *counts.entry(flow.endpoint).or_default() += 1;
+            *endpoints.entry(flow.endpoint).or_default() += 1;
             sweep.enis.insert(EniNumber(key.eni));
             let is_lost = pods.has_lost(flow.pod, flow.endpoint);
             if is_lost {
@@ -399,7 +406,17 @@ struct Seen<'a> {
     sweep: &'a mut Sweep,
     blocks: &'a mut Blocks,
     crowd: &'a mut Crowd,
-    counts: &'a mut HashMap<u32, u32>,
+    /// Flows of each endpoint.
+    endpoints: &'a mut HashMap<u32, u32>,
+}
+
+/// Flows of each endpoint in both tables.
+fn sum(tables: [HashMap<u32, u32>; 2]) -> HashMap<u32, u32> {
+    let mut sum = HashMap::new();
+    for (endpoint, flows) in tables.into_iter().flatten() {
+        *sum.entry(endpoint).or_default() += flows;
+    }
+    sum
 }
 
 /// Entries to remove.

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use datapath_common::abi::{Addr, FlowKey};
 
+use super::greedy::greedy;
+
 /// The part of a destination's ports from which on half-open flows and single questions go early.
 const CROWDED: u32 = 2;
 
@@ -39,19 +41,6 @@ impl Crowd {
                 .collect(),
         )
     }
-}
-
-/// The endpoints that have more than a fair share of all flows. However many there are, those with
-/// the most are among them.
-pub(super) fn greedy(endpoints: &HashMap<u32, u32>) -> HashSet<u32> {
-    let used: u64 = endpoints.values().copied().map(u64::from).sum();
-    // One more endpoint than there are may come.
-    let count = u64::try_from(endpoints.len()).unwrap_or(u64::MAX);
-    let share = used / count.saturating_add(1);
-    let greedy = endpoints
-        .iter()
-        .filter(|(_, flows)| u64::from(**flows) > share);
-    greedy.map(|(endpoint, _)| *endpoint).collect()
 }
 
 /// Destinations that are short of ports, with the endpoints that have more than a fair share.

@@ -6,6 +6,7 @@ use datapath_common::abi::{Flow, FlowKey, Note, inbound_quota};
 use ipam::Family;
 
 use super::crowd::Crowded;
+use super::greedy::Greedy;
 use super::pressed::Pressed;
 use crate::sweep::expiry::Short;
 use crate::tables::NoteKind;
@@ -20,17 +21,20 @@ pub(crate) struct Shortages {
     pub(crate) halves: HashSet<u32>,
     /// Destinations that are short of ports.
     pub(crate) crowded: Crowded,
+    /// Endpoints that have more than a fair share of a table.
+    pub(crate) greedy: Greedy,
 }
 
 impl Shortages {
     /// For a translated flow.
     pub(crate) fn of_flow(&self, family: Family, key: &FlowKey, flow: &Flow) -> Short {
         let endpoint = flow.endpoint;
-        let is_crowded = self.crowded.has(key);
+        let (is_full, is_crowded) = (self.tables.flows(family), self.crowded.has(key));
         Short {
-            room: self.tables.flows(family) || self.quotas.contains(&endpoint),
+            room: is_full || self.quotas.contains(&endpoint),
             half: is_crowded || self.halves.contains(&endpoint),
-            ports: is_crowded && self.crowded.is_greedy(key, endpoint),
+            most: (is_crowded && self.crowded.is_greedy(key, endpoint))
+                || (is_full && self.greedy.has(family, endpoint)),
         }
     }
 

@@ -14,9 +14,9 @@ use crate::tracker::StackLifetimes;
 /// after its last time.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// Time that a TCP connection from the outside may be half open where room is short. A client that
-/// uses its connection acknowledges within one round trip. No lifetime is shorter.
-const HALF_OPEN_PRESSED: Duration = Duration::from_secs(10);
+/// Time that a flow may be unanswered where room is short. A client that uses its connection
+/// acknowledges within one round trip, and servers answer within a few. No lifetime is shorter.
+const UNANSWERED_PRESSED: Duration = Duration::from_secs(10);
 
 /// Idle time of an answered question where ports or the endpoint's quota run short. Its answer has
 /// come, and another question has another port.
@@ -30,9 +30,9 @@ pub struct Short {
     /// Half of the endpoint's quota or of the destination's ports are used: questions that were
     /// answered go early.
     pub half: bool,
-    /// True if the destination's ports are short and the endpoint has more than a fair share of
-    /// them. Then half-open flows are removed early.
-    pub ports: bool,
+    /// True if the destination's ports or the table are short, and the endpoint has more than a
+    /// fair share of them. Then unanswered flows are removed early.
+    pub most: bool,
 }
 
 impl From<bool> for Short {
@@ -78,8 +78,8 @@ impl Expiry<'_> {
             // Conntrack has it as well, whose answers are lost without the translation.
             lifetime = lifetime.max(self.stack.of(key.protocol, phase));
         }
-        if self.short.ports && phase == Phase::Opening {
-            lifetime = lifetime.min(HALF_OPEN_PRESSED);
+        if self.short.most && phase == Phase::Opening {
+            lifetime = lifetime.min(UNANSWERED_PRESSED);
         }
         if self.short.half && is_question(key, flow) {
             lifetime = lifetime.min(QUESTION_PRESSED);
@@ -98,7 +98,7 @@ impl Expiry<'_> {
         // No host or pod here has confirmed anything of a flow from the outside.
         let is_unanswered = kind == NoteKind::Inbound || tuple.protocol == protocol::TCP;
         if self.short.room && is_unanswered && phase == Phase::Opening {
-            return lifetime.min(HALF_OPEN_PRESSED);
+            return lifetime.min(UNANSWERED_PRESSED);
         }
         self.pressed(lifetime, tuple.protocol, phase)
     }
@@ -248,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn half_open_flows_of_who_has_most_go_early_and_no_others() {
+    fn unanswered_flows_of_who_has_most_go_early_and_no_others() {
         let short = Short {
-            ports: true,
+            most: true,
             ..Short::default()
         };
         let over = |protocol, progress| over_short(protocol, 8080, progress, short);

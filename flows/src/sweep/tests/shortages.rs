@@ -1,6 +1,7 @@
 //! Flows that go early, and whose they are.
 
 use super::*;
+use crate::Capacities;
 
 const ANOTHER: u32 = ENDPOINT + 1;
 
@@ -77,4 +78,48 @@ fn half_open_flows_of_who_has_most_at_a_destination_go_at_the_next_sweep() {
     );
     assert_eq!(sweeper.sweep(&pods, false).unwrap().reaped, 7);
     assert_eq!(ports(&sweeper), [50_300, 50_200, 50_100, 50_101]);
+}
+
+#[test]
+fn unanswered_flows_of_who_has_most_of_a_table_that_is_short_go_early() {
+    let mut sweeper = two_endpoints();
+    let to = |number: u8, port: u16| {
+        let remote = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, number]));
+        FlowKey::new(1, protocol::TCP, remote, 443_u16.to_be(), port.to_be())
+    };
+    let (half_open, established) = (((SYN, 0), 11), ((SYN | DATA, SYN | DATA), 60));
+    for number in 0..7 {
+        put(&sweeper, to(number, 50_000), ENDPOINT, half_open);
+    }
+    put(&sweeper, to(7, 50_001), ENDPOINT, ((SYN, 0), 9));
+    put(&sweeper, to(8, 50_002), ENDPOINT, established);
+    let ping = FlowKey::new(1, protocol::ICMP, REMOTE, 0, 50_003_u16.to_be());
+    put(&sweeper, ping, ENDPOINT, ((DATA, 0), 11));
+    let v6 = FlowKey::new(1, protocol::TCP, REMOTE_V6, 443, 50_100_u16.to_be());
+    put(&sweeper, v6, ENDPOINT, half_open);
+    for number in 0..2 {
+        put(&sweeper, to(number, 50_200), ANOTHER, half_open);
+    }
+    let pods = around(&[POD, OTHER]);
+    let short = Pressed::of(
+        &Used {
+            flows_v4: 100,
+            ..Used::default()
+        },
+        &Capacities {
+            flows_v4: 100,
+            flows_v6: 100,
+            inbound: 100,
+            stack: 100,
+        },
+    );
+    assert_eq!(
+        sweeper.sweep(&pods, false).unwrap().reaped,
+        0,
+        "room for all"
+    );
+    assert_eq!(sweeper.sweep(&pods, short).unwrap().reaped, 7 + 1);
+    let mut left = ports(&sweeper);
+    left.sort_unstable();
+    assert_eq!(left, [50_001, 50_002, 50_100, 50_200, 50_200]);
 }
