@@ -15,6 +15,7 @@ mod lifecycle;
 mod maps;
 mod nat;
 mod replacement;
+mod system_calls;
 mod tcx;
 mod upkeep;
 mod world;

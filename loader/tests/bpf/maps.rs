@@ -1,7 +1,7 @@
 //! Entries of the maps.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 use api::ids::EniNumber;
 use aya::maps::{Array, Map, MapData};
@@ -10,9 +10,11 @@ use datapath_common::abi::{
 };
 use datapath_common::masquerade::PoolPolicy;
 use flows::{CompatLookups, LookupControl as _};
+use ipnet::Ipv4Net;
 use loader::bpf::AttachMode;
 use loader::kernel::{MapEntry, MapKey, StepKind};
 
+use crate::system_calls;
 use crate::world::{in_world, observe};
 
 fn entries() -> Vec<MapEntry> {
@@ -83,6 +85,30 @@ fn entries_are_written_read_overwritten_and_removed() {
             }
             assert!(observe(&mut datapath).maps.is_empty());
         }
+    });
+}
+
+/// More than one batch of destinations.
+#[test]
+fn destinations_are_read_in_batches() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Auto);
+        let few = system_calls::count(|| drop(datapath.map_entries().unwrap()));
+        let destinations: Vec<_> = (0..5_000_u32)
+            .map(|number| {
+                let address = Ipv4Addr::from(0x0a00_0000 + (number << 4));
+                let net = Ipv4Net::new(address, 28).unwrap().into();
+                MapEntry::Destination(net, DestinationClass::BLOCK)
+            })
+            .collect();
+        for entry in &destinations {
+            datapath.apply(&StepKind::PutMapEntry(*entry)).unwrap();
+        }
+        let mut read = BTreeMap::new();
+        let many = system_calls::count(|| read = datapath.map_entries().unwrap());
+        let expected = destinations.into_iter().map(|entry| (entry.key(), entry));
+        assert_eq!(read, expected.collect());
+        assert!(many < few + 50, "{few} system calls without, {many} with");
     });
 }
 

@@ -70,7 +70,7 @@ pub struct NatSwitch {
 /// A map of the object, whatever its type.
 fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
     match ebpf.map(name) {
-        Some(Map::HashMap(data) | Map::Array(data)) => Ok(data),
+        Some(Map::HashMap(data) | Map::Array(data) | Map::LpmTrie(data)) => Ok(data),
         Some(_other) => bail!("the map {name} has another type"),
         None => bail!("the eBPF object has no map {name}"),
     }

@@ -14,6 +14,7 @@ use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, MAX_ENIS, map};
 use datapath_common::counter::Counter;
 use ipnet::{IpNet, Ipv6Net};
+use zerocopy::{FromBytes, Immutable, IntoBytes, transmute};
 
 use crate::bpf::flow_maps::cache::Cache;
 use crate::bpf::flow_maps::nat::table;
@@ -34,6 +35,7 @@ pub(super) struct Maps {
 /// Maps that are read as a whole, in batches.
 struct Dumps {
     addresses: Table<Addr, AddressEntry>,
+    destinations: Table<PrefixKey, DestinationClass>,
     enis: Table<u32, EniEntry>,
     eni_by_ifindex: Table<u32, u32>,
 }
@@ -53,6 +55,7 @@ impl Maps {
         Ok(Self {
             dumps: Dumps {
                 addresses: table(ebpf, map::ADDRESSES)?,
+                destinations: table(ebpf, map::DESTINATIONS)?,
                 enis: table(ebpf, map::ENIS)?,
                 eni_by_ifindex: table(ebpf, map::ENI_BY_IFINDEX)?,
             },
@@ -73,18 +76,19 @@ impl Maps {
         };
         let Dumps {
             addresses,
+            destinations,
             enis,
             eni_by_ifindex,
         } = &self.dumps;
         addresses
             .each(|addr, entry| put(MapEntry::Address((*addr).into(), *entry)))
             .with_context(|| reading(map::ADDRESSES))?;
-        for item in &self.destinations {
-            let (key, class) = item.with_context(|| reading(map::DESTINATIONS))?;
-            if let Some(net) = prefix(&key) {
-                put(MapEntry::Destination(net, class));
+        let shown = destinations.each(|key, class| {
+            if let Some(net) = key.prefix() {
+                put(MapEntry::Destination(net, *class));
             }
-        }
+        });
+        shown.with_context(|| reading(map::DESTINATIONS))?;
         let shown = enis.each(|slot, entry| {
             if *entry != EniEntry::ABSENT {
                 put(MapEntry::Eni(number(*slot), *entry));
@@ -156,19 +160,29 @@ fn key(net: IpNet) -> Key<Addr> {
     Key::new(length, addr)
 }
 
-/// The prefix of a trie's key. A foreign prefix, such as one below 96 of a v4-mapped address, is
-/// shown as an IPv6 prefix, so that it is found and removed.
-fn prefix(key: &Key<Addr>) -> Option<IpNet> {
-    let (length, addr) = (key.prefix_len(), key.data());
-    let net = addr.to_prefix(length).or_else(|| {
-        let address = match IpAddr::from(addr) {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
-        let length = u8::try_from(length).ok()?;
-        Some(Ipv6Net::new(address, length).ok()?.into())
-    });
-    net.map(|net| net.trunc())
+/// A trie's key as it lies in the kernel (`struct bpf_lpm_trie_key` in `include/uapi/linux/bpf.h`).
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct PrefixKey {
+    length: u32,
+    address: [u8; size_of::<Addr>()],
+}
+
+impl PrefixKey {
+    /// The prefix. A foreign one, such as one below 96 of a v4-mapped address, is shown as an IPv6
+    /// prefix, so that it is found and removed.
+    fn prefix(self) -> Option<IpNet> {
+        let (length, addr): (_, Addr) = (self.length, transmute!(self.address));
+        let net = addr.to_prefix(length).or_else(|| {
+            let address = match IpAddr::from(addr) {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => v6,
+            };
+            let length = u8::try_from(length).ok()?;
+            Some(Ipv6Net::new(address, length).ok()?.into())
+        });
+        net.map(|net| net.trunc())
+    }
 }
 
 /// The number of an ENI in a map. A foreign value that no ENI can have becomes the highest number:
@@ -187,13 +201,16 @@ mod tests {
 
     #[test]
     fn a_short_prefix_of_a_mapped_address_shows_as_ipv6() {
+        let prefix = |(length, addr): (u32, Addr)| {
+            let address = transmute!(addr);
+            PrefixKey { length, address }.prefix()
+        };
         let mapped: Ipv6Addr = "::ffff:0:0".parse().unwrap();
-        let strange = Key::new(90, Addr::from(mapped));
-        let shown = prefix(&strange).unwrap();
+        let shown = prefix((90, Addr::from(mapped))).unwrap();
         assert_eq!(shown.to_string(), "::ffc0:0:0/90");
         assert_eq!(Addr::prefix(shown).0, 90);
         let plain: IpNet = "10.0.0.0/8".parse().unwrap();
-        assert_eq!(prefix(&key(plain)), Some(plain));
+        assert_eq!(prefix(Addr::prefix(plain)), Some(plain));
     }
 
     #[test]

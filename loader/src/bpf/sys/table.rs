@@ -1,5 +1,5 @@
-//! A hash map or array of the kernel by its descriptor, with whole dumps and many writes in batches
-//! (`BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_UPDATE_BATCH`, Linux 5.6), which aya lacks.
+//! A hash map, array or trie of the kernel by its descriptor, with whole dumps and many writes in
+//! batches (`BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_UPDATE_BATCH`, Linux 5.6), which aya lacks.
 
 use std::io;
 use std::marker::PhantomData;
@@ -12,6 +12,10 @@ use super::{Attribute, bpf, raw};
 
 /// Entries that one call reads. With it a dump of a full map takes a hundred calls or so.
 const BATCH: usize = 4096;
+
+/// The kernel's own error of a map that has no batches (`ENOTSUPP` in `include/linux/errno.h`), as
+/// tries of older kernels.
+const NO_BATCHES: i32 = 524;
 
 /// Keys and values: bytes without a meaning of their own to this module.
 pub(in crate::bpf) trait Plain: FromBytes + IntoBytes + Immutable + Copy {}
@@ -114,16 +118,17 @@ impl<K: Plain, V: Plain> Table<K, V> {
         }
     }
 
-    /// Shows every entry of a hash map. One that is added or removed during the iteration may be
-    /// shown or not. Every other one is shown once.
+    /// Shows every entry. One that is added or removed during the iteration may be shown or not.
+    /// Every other one is shown once.
     pub(in crate::bpf) fn each(&self, mut show: impl FnMut(&K, &V)) -> io::Result<()> {
+        const { assert!(size_of::<K>() >= 4, "a key has room for a position") };
         let mut size = BATCH;
         let mut keys = vec![K::new_zeroed(); size];
         let mut values = vec![V::new_zeroed(); size];
-        // The kernel's position, of a hash map a bucket's number.
-        let (mut position, mut is_first) = (0_u32, true);
+        // The kernel's position: of a hash map a bucket's number, of others the last key.
+        let (mut position, mut is_first) = (K::new_zeroed(), true);
         loop {
-            let mut next = 0_u32;
+            let mut next = K::new_zeroed();
             let mut batch = Batch {
                 from: if is_first {
                     0
@@ -149,6 +154,9 @@ impl<K: Plain, V: Plain> Table<K, V> {
                     values = vec![V::new_zeroed(); size];
                     continue;
                 }
+                Err(error) if is_first && error.raw_os_error() == Some(NO_BATCHES) => {
+                    return self.walk(show);
+                }
                 Err(error) => return Err(error),
             };
             let count = usize::try_from(batch.count).map_err(io::Error::other)?;
@@ -159,6 +167,37 @@ impl<K: Plain, V: Plain> Table<K, V> {
                 return Ok(());
             }
             (position, is_first) = (next, false);
+        }
+    }
+}
+
+impl<K: Plain, V: Plain> Table<K, V> {
+    /// Shows every entry of a map that has no batches.
+    fn walk(&self, mut show: impl FnMut(&K, &V)) -> io::Result<()> {
+        let mut last = None;
+        while let Some(key) = self.next(last.as_ref())? {
+            if let Some(value) = self.get(&key, 0)? {
+                show(&key, &value);
+            }
+            last = Some(key);
+        }
+        Ok(())
+    }
+
+    /// The key after another one, or the first key.
+    fn next(&self, last: Option<&K>) -> io::Result<Option<K>> {
+        let mut next = K::new_zeroed();
+        let mut element = Element {
+            map: raw(self.fd.as_fd()),
+            pad: 0,
+            key: last.map_or(0, |last| std::ptr::from_ref(last) as u64),
+            value: std::ptr::from_mut(&mut next) as u64,
+            flags: 0,
+        };
+        match bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut element) {
+            Ok(_zero) => Ok(Some(next)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
