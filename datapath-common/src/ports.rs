@@ -18,6 +18,18 @@ const RESERVE: u32 = 8;
 /// The least that an endpoint may have of the reserve of a destination.
 const LEAST_SHARE: u32 = 4;
 
+/// Fewest sharers of a reserve, above Kubernetes' recommendation of 110 pods.
+const FEWEST_SHARERS: usize = 128;
+
+/// Number of endpoints among which the reserves of an ENI's destinations are divided if the ENI
+/// carries the flows of so many. There are more sharers than endpoints: a flow is never evicted, so
+/// an endpoint that comes later finds its share only if nobody had it before.
+#[must_use]
+pub fn sharers(endpoints: usize) -> usize {
+    let more = endpoints.saturating_add(1).checked_next_power_of_two();
+    more.unwrap_or(usize::MAX).max(FEWEST_SHARERS)
+}
+
 /// True if a flow of this protocol and endpoint has to keep its port where it is one of ours: the
 /// checksum of SCTP covers the ports, and the host's own sockets have theirs already.
 #[inline(always)]
@@ -102,11 +114,11 @@ impl Ports {
         self.split().1
     }
 
-    /// Number of ports of a destination's reserve that each of so many endpoints may have.
+    /// Number of ports of a destination's reserve that each of so many sharers may have.
     #[must_use]
-    pub fn share(self, endpoints: usize) -> u16 {
-        let endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX).max(1);
-        let share = self.reserve().count() / endpoints;
+    pub fn share(self, sharers: usize) -> u16 {
+        let sharers = u32::try_from(sharers).unwrap_or(u32::MAX).max(1);
+        let share = self.reserve().count() / sharers;
         u16::try_from(share.max(LEAST_SHARE)).unwrap_or(u16::MAX)
     }
 
@@ -313,6 +325,20 @@ mod tests {
             [0, 1, 2, 100, 768, 5000].map(share),
             [3072, 3072, 1536, 30, 4, 4]
         );
+    }
+
+    #[test]
+    fn all_endpoints_and_one_more_find_their_share() {
+        let counts = [0, 1, 127, 128, 250, 255, 256, 700];
+        assert_eq!(
+            counts.map(|count| Ports::DEFAULT.share(sharers(count))),
+            [24, 24, 24, 12, 12, 12, 6, 4]
+        );
+        for endpoints in 0..767 {
+            let all = (endpoints + 1) * usize::from(Ports::DEFAULT.share(sharers(endpoints)));
+            assert!(all <= Ports::DEFAULT.reserve().count() as usize);
+        }
+        assert_eq!(sharers(usize::MAX - 1), usize::MAX);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, PortBlock, PortBlockKey, Quota, ShareKey, map};
 use datapath_common::headers::protocol;
-use datapath_common::ports::Ports;
+use datapath_common::ports::{Ports, sharers};
 use datapath_common::progress::{DATA, MORE, SYN};
 use loader::bpf::DatapathSettings;
 
@@ -51,10 +51,14 @@ fn held(node: &Node, pod: usize) -> u32 {
     of.next().map_or(0, |(_, share)| share.flows)
 }
 
-/// Marks all flows as ones in which both sides have sent.
+/// Marks all flows as ones in which both sides have sent, and more than a question.
 fn establish(node: &Node) {
     for (key, mut flow) in node.flows().entries().unwrap() {
-        (flow.progress_out, flow.progress_in) = (SYN | DATA, SYN | DATA);
+        (flow.progress_out, flow.progress_in) = if key.protocol == protocol::TCP {
+            (SYN | DATA, SYN | DATA)
+        } else {
+            (DATA | MORE, DATA)
+        };
         node.flows().put(&key, &flow).unwrap();
     }
 }
@@ -69,15 +73,24 @@ fn fill_blocks(node: &Node) {
     }
 }
 
+/// The share that the agent gives each of so many greedy pods and an innocent one.
+fn share(greedy: usize) -> u16 {
+    Ports::DEFAULT.share(sharers(greedy + 1))
+}
+
 /// A node with greedy pods and an innocent one.
 fn node(family: Family, greedy: usize) -> Node {
-    let share = Ports::DEFAULT.share(greedy + 1);
-    Node::with_pods(family, &DatapathSettings::default(), greedy + 1, share)
+    Node::with_pods(
+        family,
+        &DatapathSettings::default(),
+        greedy + 1,
+        share(greedy),
+    )
 }
 
 /// Opens the innocent pod's flows at once, while greedy ones have all the ports that they can get.
 fn fair(mut node: Node, kind: Kind, greedy: usize, is_established: bool) {
-    let (family, share) = (node.family, Ports::DEFAULT.share(greedy + 1));
+    let (family, share) = (node.family, share(greedy));
     take_all(&node, kind, greedy);
     let taken = node.flows().entries().unwrap().len();
     println!("{family:?} {kind:?}: {greedy} greedy pods have {taken} ports");
@@ -120,12 +133,36 @@ fn half_open_connections_leave_an_innocent_pod_its_share() {
 
 #[test]
 fn established_connections_leave_an_innocent_pod_its_share() {
-    with_each_number(Family::V6, Kind::Syn, true);
+    for family in Family::ALL {
+        with_each_number(family, Kind::Syn, true);
+    }
 }
 
 #[test]
 fn datagrams_leave_an_innocent_pod_its_share() {
-    with_each_number(Family::V4, Kind::Udp, false);
+    for family in Family::ALL {
+        with_each_number(family, Kind::Udp, false);
+    }
+}
+
+#[test]
+fn answered_datagrams_leave_an_innocent_pod_its_share() {
+    for family in Family::ALL {
+        with_each_number(family, Kind::Udp, true);
+    }
+}
+
+/// Pods that have equal parts of a destination are greedy, however many there are.
+#[test]
+fn half_open_flows_of_greedy_pods_go_early() {
+    for greedy in [2, 8, 100] {
+        let mut node = node(Family::V4, greedy);
+        take_all(&node, Kind::Syn, greedy);
+        node.age(11);
+        assert_eq!(node.sweep(false).reaped, 0, "not known yet");
+        let reaped = node.sweep(false).reaped;
+        assert!(reaped >= OPEN as u64 * 9 / 10, "{greedy} pods: {reaped}");
+    }
 }
 
 #[test]
@@ -143,6 +180,24 @@ fn without_room_for_blocks_an_innocent_pod_gets_its_share() {
         let node = node(family, greedy);
         fill_blocks(&node);
         fair(node, Kind::Syn, greedy, false);
+    }
+}
+
+/// More greedy pods than a node usually has.
+#[test]
+fn very_many_greedy_pods_leave_an_innocent_pod_its_share() {
+    let greedy = 200;
+    fair(node(Family::V4, greedy), Kind::Udp, greedy, false);
+}
+
+/// An endpoint that comes once two others have filled the reserve by halves finds nothing.
+#[test]
+fn a_reserve_without_more_sharers_than_endpoints_is_nothing_to_the_next() {
+    for (share, is_there) in [(Ports::DEFAULT.share(2), false), (share(1), true)] {
+        let node = Node::with_pods(Family::V4, &DatapathSettings::default(), 3, share);
+        take_all(&node, Kind::Syn, 2);
+        let sent = node.driver.send(tuple(Kind::Syn, 2, 30_000), Kind::Syn);
+        assert_eq!(sent != Sent::Dropped, is_there, "a share of {share}");
     }
 }
 

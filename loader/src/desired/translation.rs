@@ -6,8 +6,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use api::ids::EniNumber;
 use api::types::{EniMasquerade, ExternalPolicy, FamilyMasquerade};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
-use datapath_common::config::PortSlice;
-use datapath_common::ports::Ports;
 use ipam::Family;
 use ipnet::IpNet;
 
@@ -22,8 +20,6 @@ type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     all: BTreeMap<EniNumber, ExitEni>,
-    /// Ports of the reserve of a destination that each endpoint may have.
-    share: u16,
 }
 
 /// One ENI as an egress.
@@ -49,6 +45,8 @@ struct Egress {
     is_given_to_pods: bool,
     external: EniNumber,
     why: String,
+    /// Ports of the reserve of a destination that each endpoint may have.
+    share: u16,
 }
 
 /// An ENI with a device, before policy is applied.
@@ -92,19 +90,10 @@ pub(super) fn exits(
     let all = extra.into_iter().chain(usable);
     let mut exits = Exits {
         all: all.map(|c| (c.number, scene.exit(&c))).collect(),
-        share: share(intent),
     };
     exits.choose(intent.settings.masquerade.external);
+    exits.divide(intent, observed);
     exits
-}
-
-/// Number of endpoints that share a destination's reserve, above Kubernetes' recommendation of 110
-/// pods. It is constant, so that an ENI's entry does not change with each endpoint.
-const SHARERS: usize = 128;
-
-/// The share of each endpoint.
-fn share(intent: &Intent) -> u16 {
-    Ports::from_words(intent.settings.ports.map(PortSlice::to_word)).share(SHARERS)
 }
 
 impl Exits {
@@ -153,6 +142,7 @@ impl Scene<'_> {
                 gateway,
                 external: of.number,
                 why: String::new(),
+                share: 0,
             }
         };
         let public = match of.eni {
@@ -296,7 +286,7 @@ impl Exits {
                             .map_or(Addr::UNSPECIFIED, |a| Addr::from(*a)),
                         egress.external.0,
                     )
-                    .with_share(self.share)
+                    .with_share(egress.share)
                 })
             })
     }
@@ -346,5 +336,6 @@ impl Exits {
     }
 }
 
+mod reserve;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,15 @@
 //! Translation addresses and egress ENIs.
 
+use std::collections::BTreeSet;
+
+use datapath_common::config::PortSlice;
 use datapath_common::masquerade::MetadataPolicy;
+use datapath_common::ports::Ports;
 
 use super::*;
 use crate::desired::{Desired, desired};
 use crate::kernel::Object;
-use crate::kernel::fixture::{ETH0, address, host, intent};
+use crate::kernel::fixture::{ETH0, address, endpoint, host, intent};
 
 fn entry(desired: &Desired, number: u8) -> Option<EniEntry> {
     desired.objects.keys().find_map(|object| match object {
@@ -172,4 +176,31 @@ fn a_primary_that_no_pod_uses_is_a_way_out_all_the_same() {
     observed.addresses.insert(address(ETH0, "10.0.0.10/32"));
     let entry = entry(&desired(&intent, &observed), 0).unwrap();
     assert!(entry.v4().gateway.is_unspecified() && entry.v4().snat.is_unspecified());
+}
+
+/// Of each ENI and family, the most ports of a destination's reserve that an endpoint may have.
+fn shares(intent: &Intent, observed: &Observed) -> [[u16; 2]; 3] {
+    let desired = desired(intent, observed);
+    [0, 1, 2].map(|number| {
+        let entry = entry(&desired, number).unwrap();
+        [entry.v4().share, entry.v6().share]
+    })
+}
+
+#[test]
+fn endpoints_share_the_reserves_of_the_eni_by_which_they_leave() {
+    let mut intent = intent();
+    let observed = with_v6();
+    intent.settings.ports = Ports::DEFAULT.to_words().map(PortSlice::from_word);
+    assert_eq!(shares(&intent, &observed), [[24; 2]; 3]);
+    let block = "10.0.1.0/24".parse().unwrap();
+    intent.node.enis.get_mut(&EniNumber(1)).unwrap().blocks =
+        BTreeSet::from([block]).into_iter().collect();
+    for last in 0..200 {
+        let pod = endpoint(&format!("many-{last}"), &[&format!("10.0.1.{last}")]);
+        intent.endpoints.insert(pod.id(), pod);
+    }
+    assert_eq!(shares(&intent, &observed), [[24; 2], [12, 24], [24; 2]]);
+    intent.settings.masquerade.external = ExternalPolicy::PrimaryEni;
+    assert_eq!(shares(&intent, &observed), [[12, 24], [12, 24], [24; 2]]);
 }
