@@ -133,8 +133,47 @@ const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Attacks that a node does not withstand, and the reasons.
-const NOT_HELD: &[(&str, &str)] = &[];
+/// Attacks that a node does not withstand, and the reasons. Most are consequences of a decision in
+/// `docs/design/`, whose number follows.
+const NOT_HELD: &[(&str, &str)] = &[
+    (
+        "a pod takes three eighths of a flow table within a fifth of a second",
+        "the programs count only once the agent has seen that the table is crowded (39)",
+    ),
+    (
+        "256 pods or more fill a flow table, each with its share",
+        "a share is a 256th of the last eighth, because a node has hardly more pods (39)",
+    ),
+    (
+        "768 pods or more of one ENI use up the ports of a destination",
+        "each may have four ports of the last eighth, a smaller share is of no use (37)",
+    ),
+    (
+        "pods use up their shares of a destination, then the pods of the ENI double beyond 128",
+        "shares become smaller, and a flow that is in use is never evicted (37)",
+    ),
+    (
+        "more than 128 pods keep their rings of fragmented datagrams full",
+        "the kernel evicts the record that was used least recently, whoever has it (39)",
+    ),
+    (
+        "two CPUs start a fragmented datagram of one pod at the same time, again and again",
+        "a ring has no lock, so one record stays until the kernel evicts it (39)",
+    ),
+    (
+        "resets and FINs to an idle connection of a virtual machine or of gVisor",
+        "no socket has the sequence number, so the flow has 240 s until the next segment (38)",
+    ),
+    (
+        "a real reset overtakes data that the pod's socket has not taken yet, and room is short",
+        "it looks like a forged one, so the flow keeps 240 s, or all its time if the pod still \
+         acknowledges the data and the server is silent from then on (38)",
+    ),
+    (
+        "pods fill the host's connection tracking",
+        "the kernel has no limit for each pod; the event ConntrackFull names the top pod",
+    ),
+];
 
 /// Runs every attack, and prints the number of tests that ran and passed for each.
 pub(super) fn run(runner: &Runner<'_>, executables: &[Executable]) -> Results {
