@@ -21,6 +21,12 @@ pub const STREAM: u8 = 1 << 4;
 /// number near the awaited one. Only packets from the outside set it.
 pub const DOUBT: u8 = 1 << 5;
 
+/// The endpoint's kernel had the TCP connection when a segment passed that may have ended it. If it
+/// has the connection no more, that is over, even if the endpoint has sent something in between: it
+/// can acknowledge what came before the segment. The reaper looks, and clears the bit. Only
+/// translated flows have it.
+pub const SUSPECT: u8 = 1 << 6;
+
 /// A second packet of a connectionless flow has passed from the inside, within a second of another
 /// packet. A later one may be another question from the same port. Only translated flows have it.
 pub const MORE: u8 = 1 << 4;
@@ -45,10 +51,12 @@ pub mod tcp {
 pub enum Ending {
     /// The segment is forged: its sender does not know the connection.
     Ignored = 0,
-    /// The segment may end the connection.
+    /// The segment may end the connection, of which nothing is known.
     Doubtful = 1,
     /// The segment ends the connection.
     Believed = 2,
+    /// The segment may end the connection: its number is near the one that the receiver awaits.
+    Near = 3,
 }
 
 impl Ending {
@@ -63,7 +71,7 @@ impl Ending {
     pub const fn of(sequence: u32, awaited: u32) -> Self {
         match sequence.wrapping_sub(awaited) {
             0 => Self::Believed,
-            1..=Self::NEAR => Self::Doubtful,
+            1..=Self::NEAR => Self::Near,
             _ => Self::Ignored,
         }
     }
@@ -74,11 +82,20 @@ impl Ending {
     pub const fn from_register(register: u32) -> Self {
         const BELIEVED: u32 = Ending::Believed as u32;
         const DOUBTFUL: u32 = Ending::Doubtful as u32;
+        const NEAR: u32 = Ending::Near as u32;
         match register {
             BELIEVED => Self::Believed,
             DOUBTFUL => Self::Doubtful,
+            NEAR => Self::Near,
             _ => Self::Ignored,
         }
+    }
+
+    /// True if the segment may end the connection, or not.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_doubtful(self) -> bool {
+        matches!(self, Self::Doubtful | Self::Near)
     }
 }
 
@@ -145,6 +162,7 @@ pub const fn ended(ending: Ending, flags: u8, inward: u8) -> u8 {
     match ending {
         Ending::Ignored => inward,
         Ending::Doubtful => inward | DOUBT,
+        Ending::Near => inward | DOUBT | SUSPECT,
         Ending::Believed => inward | (of_packet(protocol::TCP, flags) & (FIN | RST)),
     }
 }
@@ -336,8 +354,8 @@ mod tests {
         let awaited = u32::MAX - 5;
         for (ahead, expected) in [
             (0, Ending::Believed),
-            (1, Ending::Doubtful),
-            (65_536, Ending::Doubtful),
+            (1, Ending::Near),
+            (65_536, Ending::Near),
             (65_537, Ending::Ignored),
             (u32::MAX, Ending::Ignored),
         ] {
@@ -360,6 +378,11 @@ mod tests {
             assert_eq!(after(&[Out(S), Doubted(flags)]), Phase::Opening);
         }
         assert_eq!(ended(Ending::Ignored, R, SYN | DATA), SYN | DATA);
+        let near = ended(Ending::Near, R, SYN | DATA);
+        assert_eq!(phase(protocol::TCP, SYN | DATA, near), Phase::Closing);
+        let (out, near) = outbound(protocol::TCP, ACK, SYN | DATA, near);
+        assert_eq!(phase(protocol::TCP, out, near), Phase::Established);
+        assert_eq!(near, SYN | DATA | SUSPECT, "the reaper will look");
     }
 
     #[test]

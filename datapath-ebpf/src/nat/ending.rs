@@ -76,6 +76,17 @@ fn of(packet: &Packet, scratch: ScratchRef, namespace: u32) -> Ending {
     }
 }
 
+/// True if the endpoint's kernel has the connection of a tuple. `namespace` is that of the socket.
+#[inline(always)]
+pub(super) fn goes_on(skb: *mut __sk_buff, tuple: &PodTuple, namespace: u32) -> bool {
+    scratch().is_ok_and(|scratch| {
+        matches!(
+            socket(skb, scratch, tuple, namespace),
+            Socket::Awaits(_awaited)
+        )
+    })
+}
+
 /// State of a connection in the endpoint's socket.
 enum Socket {
     /// The next expected sequence number.

@@ -8,7 +8,7 @@ use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 use datapath_common::counter::NatStat;
 
-use crate::nat::flow::retire::retire;
+use crate::nat::flow::retire::{acquit, retire};
 use crate::nat::tables::stats;
 use crate::nat::tracked::{inbound, stack};
 use crate::packet::Packet;
@@ -56,6 +56,9 @@ fn flow(packet: &Packet, index: usize) -> bool {
     let Ok(item) = packet.copy::<ReapFlow>(offset) else {
         return false;
     };
+    if item.last_seen != ReapFlow::ALWAYS && acquit(packet.skb(), &item.key) {
+        return false;
+    }
     let is_gone = retire(&item.key, item.last_seen);
     if is_gone {
         stats::count(NatStat::Removed, item.key.remote.is_v4());

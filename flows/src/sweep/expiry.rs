@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
 use datapath_common::headers::protocol;
-use datapath_common::progress::{MORE, Phase};
+use datapath_common::progress::{MORE, Phase, SUSPECT};
 
 use crate::lifetimes::{Lifetimes, WELL_KNOWN, flow_phase, note_phase};
 use crate::tables::NoteKind;
@@ -84,7 +84,21 @@ impl Expiry<'_> {
         if self.short.half && is_question(key, flow) {
             lifetime = lifetime.min(QUESTION_PRESSED);
         }
-        self.pressed(lifetime, key.protocol, phase)
+        let lifetime = self.pressed(lifetime, key.protocol, phase);
+        if is_suspect(key, flow) {
+            lifetime.min(self.until_checked())
+        } else {
+            lifetime
+        }
+    }
+
+    /// Idle time after which the reaper is to check a connection that is suspected of being over.
+    fn until_checked(&self) -> Duration {
+        if self.short.room {
+            self.lifetimes.closed_under_pressure
+        } else {
+            self.lifetimes.tcp_transitory
+        }
     }
 
     /// Timeout of a noted flow at this moment.
@@ -153,6 +167,12 @@ impl Expiry<'_> {
     }
 }
 
+/// True if the reaper can see in the endpoint's kernel that a connection is over. Conntrack knows
+/// more of a connection of the stack.
+fn is_suspect(key: &FlowKey, flow: &Flow) -> bool {
+    key.protocol == protocol::TCP && flow.progress_in & SUSPECT != 0 && flow.stack == 0
+}
+
 /// True if a flow is one question and its answer.
 fn is_question(key: &FlowKey, flow: &Flow) -> bool {
     let is_well_known = key.protocol == protocol::UDP && u16::from_be(key.remote_port) < WELL_KNOWN;
@@ -164,7 +184,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use datapath_common::abi::Addr;
-    use datapath_common::progress::{DATA, FIN, SYN};
+    use datapath_common::progress::{DATA, DOUBT, FIN, SYN};
 
     use super::*;
 
@@ -245,6 +265,17 @@ mod tests {
         assert_eq!(rest, Some(61));
         let tcp = over_short(protocol::TCP, 53, (SYN | DATA, SYN | DATA), short);
         assert_eq!(tcp, Some(7441));
+    }
+
+    #[test]
+    fn a_connection_that_is_suspected_of_being_over_is_checked_soon() {
+        for suspect in [SUSPECT, SUSPECT | DOUBT] {
+            let progress = (SYN | DATA, SYN | DATA | suspect);
+            assert_eq!(over(protocol::TCP, progress, false), 241);
+            assert_eq!(over(protocol::TCP, progress, true), 3);
+        }
+        let doubted = (SYN | DATA, SYN | DATA | DOUBT);
+        assert_eq!(over(protocol::TCP, doubted, true), 241);
     }
 
     #[test]

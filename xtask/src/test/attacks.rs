@@ -165,11 +165,6 @@ const NOT_HELD: &[(&str, &str)] = &[
         "no socket has the sequence number, so the flow has 240 s until the next segment (38)",
     ),
     (
-        "a real reset overtakes data that the pod's socket has not taken yet, and room is short",
-        "it looks like a forged one, so the flow keeps 240 s, or all its time if the pod still \
-         acknowledges the data and the server is silent from then on (38)",
-    ),
-    (
         "pods fill the host's connection tracking",
         "the kernel has no limit for each pod; the event ConntrackFull names the top pod",
     ),

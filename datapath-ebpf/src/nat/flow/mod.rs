@@ -125,7 +125,7 @@ pub(super) fn end(key: &FlowKey, ending: Ending, tcp_flags: u8) {
     let after = |out, inward, _is_fresh| (out, progress::ended(ending, tcp_flags, inward));
     if let Some(flow) = FLOWS.find(key)
         && refresh(flow, key, after)
-        && ending == Ending::Doubtful
+        && ending.is_doubtful()
     {
         // The next segment takes it back, so that the program has to see it.
         epoch::advance(&tuple_of(flow, key));

@@ -43,7 +43,9 @@ pub(in crate::nat) fn seen(
     let shown = if progress::ends(tcp_flags) {
         match ending() {
             Ending::Ignored => return,
-            Ending::Doubtful => shown & !(progress::FIN | progress::RST) | progress::DOUBT,
+            Ending::Doubtful | Ending::Near => {
+                shown & !(progress::FIN | progress::RST) | progress::DOUBT
+            }
             Ending::Believed => shown,
         }
     } else {
