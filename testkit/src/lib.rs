@@ -44,5 +44,6 @@ pub mod kubernetes;
 pub mod packet;
 pub mod random;
 pub mod raw;
+pub mod system_calls;
 pub mod testrun;
 pub mod verifier;

@@ -19,7 +19,7 @@ use anyhow::Result;
 
 use crate::options::Options;
 use crate::report::Row;
-use scene::{Scene, Size};
+use scene::{Layout, Scene, Size};
 
 /// Endpoints of a node that is far from full.
 const FEW: usize = 30;
@@ -39,7 +39,7 @@ pub(crate) fn measure(options: &Options) -> Result<Vec<Row>> {
 fn measure_with(size: &Size) -> Result<Vec<Row>> {
     let mut rows = loading::measure(size)?;
     rows.extend(floor::measure(size)?);
-    let mut scene = Scene::set(size)?;
+    let mut scene = Scene::set(size, &Layout::SMALL)?;
     rows.extend(memory::at_rest(&scene)?);
     rows.extend(rest::measure(&scene, size, 0)?.1);
     rows.extend(latency::measure(&scene, size)?);
@@ -53,6 +53,7 @@ fn measure_with(size: &Size) -> Result<Vec<Row>> {
     rows.extend(lifecycle::measure(&mut scene, size)?);
     rows.extend(upkeep::measure(&mut scene, size)?);
     scene.finish()?;
+    rows.extend(rest::on_large_instances(size)?);
     Ok(rows)
 }
 

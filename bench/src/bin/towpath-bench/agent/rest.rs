@@ -1,38 +1,104 @@
-//! CPU and wakeups of the agent while nothing happens.
+//! CPU, system calls and wakeups of the agent while nothing happens.
 
 use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
+use testkit::system_calls::SystemCalls;
 
 use super::figures::{against, row};
 use super::process;
-use super::scene::{Scene, Size};
+use super::scene::{Attach, Layout, Scene, Size};
 use crate::report::{Row, Unit};
 
 /// The share of a CPU that the agent may take with all endpoints, in percent.
 const SHARE: f64 = 0.3;
+/// The growth of that share with each endpoint, in percentage points.
+const GROWTH: f64 = 0.001;
+/// ENIs of a large instance, and prefixes of each of them.
+const LARGE: (u8, u8) = (15, 49);
 
-/// Watches an agent that knows so many endpoints. Returns its share of a CPU with the rows.
-pub(super) fn measure(scene: &Scene, size: &Size, endpoints: usize) -> Result<(f64, Vec<Row>)> {
+/// System calls that the agent may make in a second with all endpoints. By TCX two of them are for
+/// each endpoint at each glance.
+const fn calls(attach: Attach) -> f64 {
+    match attach {
+        Attach::Mixed => 150.0,
+        Attach::Tcx => 800.0,
+    }
+}
+
+/// An agent at rest; all but the share in times a second.
+struct Rest {
+    /// Share of a CPU, from 0 to 1.
+    share: f64,
+    calls: f64,
+    wakeups: f64,
+}
+
+fn watch(scene: &Scene, size: &Size) -> Result<Rest> {
     let agent = scene.agent()?;
+    let calls = SystemCalls::of(agent)?;
     let (cpu, wakeups) = (process::cpu_time(agent)?, process::wakeups(agent)?);
     let start = Instant::now();
     thread::sleep(size.rest);
     let time = start.elapsed().as_secs_f64();
     let used = process::cpu_time(agent)?.saturating_sub(cpu);
     let woken = process::wakeups(agent)?.saturating_sub(wakeups);
-    let share = used.as_secs_f64() / time;
-    let named = |what: &str| format!("{what} at rest, {endpoints} endpoints");
-    let cpu = row(named("CPU"), share * 100.0, Unit::Percent);
-    let cpu = if endpoints == size.endpoints {
-        against(SHARE, cpu)
-    } else {
-        cpu
-    };
-    let wakeups = f64::from(u32::try_from(woken)?) / time;
-    Ok((
-        share,
-        vec![cpu, row(named("wakeups"), wakeups, Unit::PerSecond)],
-    ))
+    Ok(Rest {
+        share: used.as_secs_f64() / time,
+        calls: f64::from(u32::try_from(calls.count()?)?) / time,
+        wakeups: f64::from(u32::try_from(woken)?) / time,
+    })
+}
+
+/// Watches an agent that knows so many endpoints. Returns its share of a CPU with the rows.
+pub(super) fn measure(scene: &Scene, size: &Size, endpoints: usize) -> Result<(f64, Vec<Row>)> {
+    let rest = watch(scene, size)?;
+    let of = format!("at rest, {endpoints} endpoints");
+    let target = (endpoints == size.endpoints).then_some(Attach::Mixed);
+    Ok((rest.share, rows(&rest, &of, target)))
+}
+
+/// Rows of an agent; with targets, if the programs are attached in this way to all endpoints.
+fn rows(rest: &Rest, of: &str, targets: Option<Attach>) -> Vec<Row> {
+    let cpu = row(format!("CPU {of}"), rest.share * 100.0, Unit::Percent);
+    let made = row(format!("system calls {of}"), rest.calls, Unit::PerSecond);
+    let wakeups = row(format!("wakeups {of}"), rest.wakeups, Unit::PerSecond);
+    match targets {
+        Some(attach) => vec![against(SHARE, cpu), against(calls(attach), made), wakeups],
+        None => vec![cpu, made, wakeups],
+    }
+}
+
+/// Agents on a large instance, with either way to attach programs to endpoints.
+pub(super) fn on_large_instances(size: &Size) -> Result<Vec<Row>> {
+    let mut all = Vec::new();
+    for attach in [Attach::Mixed, Attach::Tcx] {
+        let (enis, prefixes) = LARGE;
+        let scene = Scene::set(
+            size,
+            &Layout {
+                enis,
+                prefixes,
+                attach,
+            },
+        )?;
+        let empty = watch(&scene, size)?;
+        scene.fill(0..size.endpoints)?;
+        // Passes that follow the last endpoint are not at rest.
+        let _settled = watch(&scene, size)?;
+        let full = watch(&scene, size)?;
+        let of = |endpoints: usize| {
+            let place = format!("{enis} ENIs x {prefixes} prefixes");
+            format!("at rest, {endpoints} endpoints, {place}, {}", attach.name())
+        };
+        all.extend(rows(&empty, &of(0), None));
+        all.extend(rows(&full, &of(size.endpoints), Some(attach)));
+        let endpoints = f64::from(u32::try_from(size.endpoints)?);
+        let growth = (full.share - empty.share).max(0.0) * 100.0 / endpoints;
+        let name = format!("CPU of each endpoint, {}", of(size.endpoints));
+        all.push(against(GROWTH, row(name, growth, Unit::Percent)));
+        scene.finish()?;
+    }
+    Ok(all)
 }

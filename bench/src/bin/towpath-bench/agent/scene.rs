@@ -55,12 +55,52 @@ impl Size {
     };
 }
 
-/// IPv4 prefixes of each ENI: those after the ENI's own address in its /24, except the last.
+/// Way in which programs are attached to endpoints.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Attach {
+    /// By clsact, and by TCX to ENIs, as in the manifests.
+    Mixed,
+    /// By TCX.
+    Tcx,
+}
+
+impl Attach {
+    /// Value of the setting `datapath.attach`.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Tcx => "tcx",
+        }
+    }
+}
+
+/// The ENIs of a node, and their programs.
+pub(super) struct Layout {
+    /// Number of ENIs, the primary included.
+    pub(super) enis: u8,
+    /// IPv4 prefixes of each.
+    pub(super) prefixes: u8,
+    /// Way in which programs are attached.
+    pub(super) attach: Attach,
+}
+
+impl Layout {
+    /// A small node with the settings of the manifests.
+    pub(super) const SMALL: Self = Self {
+        enis: 2,
+        prefixes: IN_SUBNET,
+        attach: Attach::Mixed,
+    };
+}
+
+/// IPv4 prefixes that fit into an ENI's /24 after the ENI's own address, except the last.
 ///
 /// A subnet's last address cannot be used.
-const PREFIXES: usize = 11;
+const IN_SUBNET: u8 = 11;
+/// Third octet of the addresses of further prefixes, which lie in no ENI's subnet.
+const BEYOND: u16 = 100;
 /// Addresses of a prefix (AWS, "Assigning prefixes to network interfaces").
-const PREFIX: usize = 16;
+const PREFIX: u8 = 16;
 /// Deadline for each answer of the agent.
 const DEADLINE: Duration = Duration::from_mins(1);
 /// Pause between two attempts to reach an agent that is starting.
@@ -78,29 +118,41 @@ pub(super) struct Scene {
 /// A folder in memory (`file-hierarchy(7)`).
 const IN_MEMORY: &str = "/dev/shm";
 
+/// A prefix of an ENI.
+fn prefix(eni: u8, index: u8, layout: &Layout) -> Result<IpNet> {
+    let address = if index < IN_SUBNET {
+        Ipv4Addr::new(10, 0, eni, 64 + index * PREFIX)
+    } else {
+        let further = u16::from(layout.prefixes - IN_SUBNET);
+        let number = u16::from(eni) * further + u16::from(index - IN_SUBNET);
+        let each = 256 / u16::from(PREFIX);
+        let subnet = u8::try_from(BEYOND + number / each)?;
+        Ipv4Addr::new(10, 0, subnet, u8::try_from(number % each)? * PREFIX)
+    };
+    Ok(Ipv4Net::new(address, 28)?.into())
+}
+
 impl Scene {
     /// Makes the node with an agent that is ready, and namespaces for its pods.
-    pub(super) fn set(size: &Size) -> Result<Self> {
+    pub(super) fn set(size: &Size, layout: &Layout) -> Result<Self> {
         let records = tempfile::tempdir_in(IN_MEMORY).context(IN_MEMORY)?;
         let mut fabric = Fabric::create(&Spec {
+            enis: layout.enis,
             addressing: Addressing::Prefixes,
             // As in the manifests; log lines for each step of each pod are for tests only.
             ..Spec::with_world(json!({
                 "log-level": "info",
-                "datapath": {"attach": "mixed"},
+                "datapath": {"attach": layout.attach.name()},
                 "state-dir": records.path(),
             }))
         })?;
         let blocks = |number: u8| -> Result<(u8, Vec<IpNet>)> {
             let v6 = fabric.eni(number)?.blocks.iter().copied();
             let v6 = v6.filter(|block| block.addr().is_ipv6());
-            let v4 = (0..PREFIXES).map(|index| -> Result<IpNet> {
-                let host = u8::try_from(64 + index * PREFIX)?;
-                Ok(Ipv4Net::new(Ipv4Addr::new(10, 0, number, host), 28)?.into())
-            });
+            let v4 = (0..layout.prefixes).map(|index| prefix(number, index, layout));
             Ok((number, v4.chain(v6.map(Ok)).collect::<Result<_>>()?))
         };
-        let blocks = [blocks(0)?, blocks(1)?];
+        let blocks = (0..layout.enis).map(blocks).collect::<Result<Vec<_>>>()?;
         fabric.set_blocks(&blocks)?;
         fabric.start_agent()?;
         let mut scene = Self {
