@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use api::ids::EniNumber;
@@ -427,6 +428,23 @@ async fn a_burst_is_made_together_and_answered_one_by_one() {
     assert_eq!(codes, [None, Some(ErrorCode::SetUpFailed), None]);
     assert_eq!(devices(&actor), [pods[0].id(), pods[2].id()].into());
     assert_eq!(machine.records().len(), 2);
+}
+
+/// A network manager can change a device while it is set up.
+#[tokio::test]
+async fn an_add_that_fails_once_is_tried_again_before_the_answer() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    let is_first = AtomicBool::new(true);
+    actor.reconciler.kernel_mut().model.refuse = Box::new(move |step| {
+        let is_create = matches!(step, StepKind::CreateEndpointDevice(_));
+        is_create && is_first.swap(false, Ordering::Relaxed)
+    });
+    let admitted = vec![actor.record(pod.clone())];
+    let answers = actor.finish(admitted).await;
+    assert!(answers[0].is_ok(), "{answers:?}");
+    assert_eq!(devices(&actor), [pod.id()].into());
 }
 
 /// Requests that wait are taken together, and none out of its order.

@@ -315,7 +315,13 @@ impl<K: Host> Actor<K> {
         let wanted = wanted.map(|one| (one.endpoint.id(), one.endpoint.addresses.clone()));
         let wanted: Endpoints = wanted.collect();
         if !wanted.is_empty() {
-            self.run_endpoints(wanted).await;
+            self.run_endpoints(wanted.clone()).await;
+        }
+        // A network manager of the host changes new devices, also while they are being set up.
+        let ids = wanted.into_iter();
+        let unfinished: Endpoints = ids.filter(|(id, _)| !self.is_set_up(*id)).collect();
+        if !unfinished.is_empty() {
+            self.run_endpoints(unfinished).await;
         }
         let mut failed = Endpoints::new();
         let mut pods = BTreeMap::new();
@@ -347,6 +353,11 @@ impl<K: Host> Actor<K> {
             self.run_endpoints(failed).await;
         }
         answers
+    }
+
+    fn is_set_up(&self, id: EndpointId) -> bool {
+        let view = self.passes.last.view.endpoints.get(&id);
+        view.is_some_and(|view| matches!(view.readiness, Readiness::Ready))
     }
 
     /// The answer for an endpoint that should work by now.
