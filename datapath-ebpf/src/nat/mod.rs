@@ -12,6 +12,7 @@ mod host_socket;
 mod open;
 mod ports;
 mod request;
+pub(crate) mod suspect;
 pub(crate) mod tables;
 pub(crate) mod tracked;
 

@@ -8,7 +8,8 @@ use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 use datapath_common::counter::NatStat;
 
-use crate::nat::flow::retire::{acquit, retire};
+use crate::nat::flow::retire::retire;
+use crate::nat::suspect::acquit;
 use crate::nat::tables::stats;
 use crate::nat::tracked::{inbound, stack};
 use crate::packet::Packet;

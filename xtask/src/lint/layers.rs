@@ -83,7 +83,7 @@ const FOLDERS: &[Layers] = &[
             &["ports"],
             &["flow"],
             &["ending", "open"],
-            &["request"],
+            &["request", "suspect"],
         ],
     },
     Layers {

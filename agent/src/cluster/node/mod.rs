@@ -271,8 +271,7 @@ impl NodeTask {
         self.accept(object);
     }
 
-    /// Withdraws the claims of the document in force. A successor of this process learns of it by
-    /// the kept document.
+    /// Withdraws the claims of the document in force, and of the kept one.
     fn withdraw_claims(&mut self) {
         let Some(last) = &self.last else { return };
         let bare = backup::without_claims(last);
@@ -394,8 +393,8 @@ impl NodeTask {
         match outcome {
             Ok(object) => {
                 self.retry.succeeded();
-                let is_back = |known: &Arc<Value>| objects::is_older(&object, known);
-                if self.known.take().as_ref().is_some_and(is_back) {
+                let known = self.known.take();
+                if known.is_some_and(|known| objects::is_older(&object, &known)) {
                     self.restore(object);
                 } else {
                     self.take(object);

@@ -60,7 +60,7 @@ pub(super) fn has_inside(flow: *const Flow, tuple: &PodTuple) -> bool {
 
 /// True if a value is the flow of its key still.
 #[inline(always)]
-pub(super) fn is_alive(flow: *const Flow, key: &FlowKey) -> bool {
+pub(in crate::nat) fn is_alive(flow: *const Flow, key: &FlowKey) -> bool {
     // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow
     // clears it together with the rest.
     unsafe {
@@ -127,7 +127,7 @@ pub(super) fn refresh(
 
 /// A flow as the pod sees it.
 #[inline(always)]
-pub(super) fn tuple_of(flow: *const Flow, key: &FlowKey) -> PodTuple {
+pub(in crate::nat) fn tuple_of(flow: *const Flow, key: &FlowKey) -> PodTuple {
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
     let flow = unsafe { &*flow };
     PodTuple::new(

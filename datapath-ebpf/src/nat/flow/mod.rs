@@ -15,7 +15,8 @@ use super::{Direction, Inside, Mapping, ports};
 use crate::base::PRIMARY_ENI;
 use crate::scratch::{self, FlowQuery, scratch};
 
-use entry::{has_inside, inside, is_alive, is_owned_by, key, refresh, refreshed, tuple_of};
+use entry::{has_inside, inside, is_owned_by, key, refresh, refreshed};
+pub(super) use entry::{is_alive, tuple_of};
 
 /// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
 /// look-up, which most packets need no more than.
