@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ec2_fake::{Fault, FaultKind};
-use fleet::{Input, ReleaseMode, Settings};
+use fleet::{ReleaseMode, Settings};
 use kubernetes::operation::allocated::Compat;
 use serde_json::{Map, Value, json};
 
@@ -110,23 +110,17 @@ fn unknown() -> Bed {
     bed.run(MINUTE);
     bed.lead();
     bed.run(MINUTE);
-    hosts(&mut bed, &["one", "unknown"]);
+    bed.set_hosts(&["one", "unknown"]);
     bed.run(MINUTE * 10);
     assert!(bed.report("unknown").starts_with("InstanceGone: "));
     assert!(bed.api.objects.contains_key("unknown"), "its Node is there");
     bed
 }
 
-fn hosts(bed: &mut Bed, names: &[&str]) {
-    let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let at = bed.at();
-    bed.fleet.take(Input::Hosts(names), at);
-}
-
 #[test]
 fn an_object_goes_when_its_node_is_absent_and_ec2_does_not_know_its_instance() {
     let mut bed = unknown();
-    hosts(&mut bed, &["one"]);
+    bed.set_hosts(&["one"]);
     bed.run(Duration::from_secs(290));
     assert!(bed.api.objects.contains_key("unknown"), "it is too early");
     bed.until(MINUTE * 2, "it goes", |bed| {
@@ -146,7 +140,7 @@ fn an_object_stays_while_ec2_does_not_say_whether_there_is_its_instance() {
         count: u32::MAX,
         kind: FaultKind::Refused("InternalError".to_owned()),
     });
-    hosts(&mut bed, &["one"]);
+    bed.set_hosts(&["one"]);
     bed.run(MINUTE * 20);
     assert!(bed.api.objects.contains_key("unknown"));
 }

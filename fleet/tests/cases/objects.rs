@@ -19,18 +19,12 @@ fn bed() -> Bed {
     bed
 }
 
-fn hosts(bed: &mut Bed, names: &[&str]) {
-    let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let at = bed.at();
-    bed.fleet.take(Input::Hosts(names), at);
-}
-
 #[test]
 fn an_object_goes_when_its_node_is_absent_and_its_instance_ended() {
     let mut bed = bed();
-    hosts(&mut bed, &["one", "two"]);
+    bed.set_hosts(&["one", "two"]);
     bed.run(MINUTE * 10);
-    hosts(&mut bed, &["one"]);
+    bed.set_hosts(&["one"]);
     bed.run(MINUTE * 10);
     assert!(bed.api.objects.contains_key("two"), "its instance runs");
     assert_eq!(bed.fleet.without_node(), 1);
@@ -56,7 +50,7 @@ fn an_object_of_a_node_that_was_absent_for_less_than_five_minutes_stays() {
     let mut bed = bed();
     let date = bed.at().date;
     bed.cloud.terminate("i-two", date).unwrap();
-    hosts(&mut bed, &["one"]);
+    bed.set_hosts(&["one"]);
     bed.run(Duration::from_secs(290));
     assert!(bed.api.objects.contains_key("two"));
     let at = bed.at();

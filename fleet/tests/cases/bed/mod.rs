@@ -159,6 +159,13 @@ impl Bed {
         self.api.change(name, patch, self.now);
     }
 
+    /// The Nodes that there are.
+    pub(crate) fn set_hosts(&mut self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let at = self.at();
+        self.fleet.take(Input::Hosts(names), at);
+    }
+
     /// Sets the addresses that an agent wants in all, its spare ones included.
     pub(crate) fn request(&mut self, name: &str, ipv4: u32) {
         let requested = json!([{"pool": "default", "needed": {"ipv4-addrs": ipv4}}]);
