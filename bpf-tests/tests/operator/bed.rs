@@ -176,7 +176,7 @@ impl Bed {
         };
         let what = format!("node {number} has {addresses} addresses");
         Ok(eventually(SOON, &what, look)
-            .with_context(|| self.logs())?
+            .inspect_err(|_| println!("{}", self.logs()))?
             .0)
     }
 
@@ -187,12 +187,12 @@ impl Bed {
         // A resource that was just defined is not served yet.
         let (nodes, _) = eventually(SOON, "nodes are listed", || admin.get(NODES)?.expect(200))?;
         let audited = self.cloud.peek(|cloud| audit::addresses(cloud, &nodes));
-        audited.with_context(|| self.logs())?;
+        audited.inspect_err(|_| println!("{}", self.logs()))?;
         let look = || {
             let loose = self.cloud.peek(audit::loose);
             check(loose.is_empty(), || format!("loose: {loose:?}"))
         };
-        eventually(SOON, "no ENI is loose", look).with_context(|| self.logs())?;
+        eventually(SOON, "no ENI is loose", look).inspect_err(|_| println!("{}", self.logs()))?;
         Ok(())
     }
 

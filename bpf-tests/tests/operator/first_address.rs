@@ -148,7 +148,7 @@ fn the_first_address_of_a_node_comes_within_three_seconds_and_the_clouds_time() 
     let watch = Watch::default();
     let (created, followed) = thread::scope(|scope| {
         let follower = scope.spawn(|| watch.follow(&bed));
-        let created = create(&bed, &watch, nodes).with_context(|| bed.logs());
+        let created = create(&bed, &watch, nodes).inspect_err(|_| println!("{}", bed.logs()));
         (created, watch.end().and(follower.join().unwrap()))
     });
     followed.unwrap();

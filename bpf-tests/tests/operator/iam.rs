@@ -10,7 +10,7 @@ use super::bed::{Bed, NODES, SOON, node_name, world};
 /// The statements of the policy, each with the call that lacks it first. Each operator goes on where
 /// the one before was refused, so those of creations come first.
 const CASES: [(&str, &str); 8] = [
-    ("Read", "Describe"),
+    ("Read", "DescribeSecurityGroups"),
     ("AssignInVpc", "AssignPrivateIpAddresses"),
     ("TagAtCreation", "CreateNetworkInterface"),
     ("CreateTaggedInterface", "CreateNetworkInterface"),
@@ -65,7 +65,9 @@ fn the_shipped_policy_is_enough_and_each_statement_that_is_taken_away_is_named_b
             )
         };
         let shown = eventually(SOON, "the refused call is named", look);
-        shown.with_context(|| operator.log()).unwrap();
+        shown
+            .inspect_err(|_| println!("{}", operator.log()))
+            .unwrap();
         operator.kill().unwrap();
         bed.free_lease().unwrap();
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::kubernetes::read_manifest;
@@ -58,7 +58,7 @@ fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
         Ok(blocks)
     };
     let what = format!("{node} has {count} blocks");
-    let found = eventually(SOON, &what, look).with_context(|| bed.logs())?;
+    let found = eventually(SOON, &what, look).inspect_err(|_| println!("{}", bed.logs()))?;
     Ok(found.0)
 }
 

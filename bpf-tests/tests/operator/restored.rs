@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::cloud::audit::published;
 use testkit::fabric::eventually::{check, eventually};
@@ -79,7 +79,7 @@ fn have(bed: &Bed, before: &[BTreeSet<(String, String)>]) -> Result<()> {
             check(lost.is_empty(), || format!("node {number} lacks {lost:?}"))
         };
         let shown = eventually(SOON, "every address is shown again", look);
-        shown.with_context(|| bed.logs())?;
+        shown.inspect_err(|_| println!("{}", bed.logs()))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Static IPs, with the rights of `deploy/iam/policy.json` and `deploy/iam/static-ip.json` in EC2.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use testkit::cloud::policy_with_static_ips;
 use testkit::fabric::eventually::{check, eventually};
@@ -25,7 +25,7 @@ fn has_address(bed: &Bed, number: usize) -> Result<()> {
         check(ipam["assigned-static-ip"] == ADDRESS, || ipam.to_string())
     };
     let found = eventually(SOON, "the node has the address", look);
-    found.map(drop).with_context(|| bed.logs())
+    found.map(drop).inspect_err(|_| println!("{}", bed.logs()))
 }
 
 #[test]

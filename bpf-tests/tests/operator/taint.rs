@@ -62,7 +62,7 @@ fn has_taint(bed: &Bed, number: usize, others: &[(String, String)], has: bool) -
     let what = format!("node {number} has {expected:?}");
     eventually(SOON, &what, look)
         .map(drop)
-        .with_context(|| bed.logs())
+        .inspect_err(|_| println!("{}", bed.logs()))
 }
 
 /// Waits until the leader has renewed its Lease after this time.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use ipam::Family;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
@@ -70,7 +70,9 @@ impl KubeProxy {
         if let Some(status) = ended {
             bail!("kube-proxy ended with {status}: {}", self.process.log());
         }
-        synced.map(drop).with_context(|| self.process.log())
+        synced
+            .map(drop)
+            .inspect_err(|_| println!("{}", self.process.log()))
     }
 }
 

@@ -15,6 +15,7 @@ use testkit::fabric::world::Link;
 
 use crate::cases::{Backend, CLIENTS, Case};
 use crate::model::{Policy, SERVICE_PORT, Transport};
+use crate::nftables;
 use crate::request::{Request, Source};
 use crate::scene::{MTU, Scene, Site, Which};
 
@@ -234,6 +235,33 @@ pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
     ask_once(scene, Site::Node, to, Transport::Tcp).map(drop)
 }
 
+/// A table that keeps the headers of packets that connection tracking marks INVALID.
+const INVALID: &str = "
+table inet invalid {
+  set v4 {
+    typeof ip saddr . ip daddr . ip protocol . @th,0,112
+    flags dynamic
+    size 64
+  }
+  set v6 {
+    typeof ip6 saddr . ip6 daddr . meta l4proto . @th,0,112
+    flags dynamic
+    size 64
+  }
+  chain received { type filter hook prerouting priority -150; ct state invalid jump keep; }
+  chain sent { type filter hook output priority -150; ct state invalid jump keep; }
+  chain keep {
+    meta nfproto ipv4 add @v4 { ip saddr . ip daddr . ip protocol . @th,0,112 }
+    meta nfproto ipv6 add @v6 { ip6 saddr . ip6 daddr . meta l4proto . @th,0,112 }
+  }
+}
+";
+
+/// Keeps the headers of packets that connection tracking marks INVALID from now on.
+pub(crate) fn keep_invalid(scene: &Scene) -> Result<()> {
+    nftables::apply(&scene.fabric.node, INVALID)
+}
+
 /// Expects that connection tracking has marked no packet INVALID.
 ///
 /// That is its state for a connection of which it has seen only one direction, and rules like
@@ -244,9 +272,14 @@ pub(crate) fn nothing_invalid(scene: &Scene) -> Result<()> {
     let counts: Vec<_> = words
         .filter_map(|word| word.strip_prefix("invalid="))
         .collect();
-    ensure!(
-        !counts.is_empty() && counts.iter().all(|count| *count == "0"),
-        "{statistics}"
-    );
-    Ok(())
+    if !counts.is_empty() && counts.iter().all(|count| *count == "0") {
+        return Ok(());
+    }
+    let kept = ["v4", "v6"].map(|set| {
+        scene
+            .fabric
+            .node
+            .run(&format!("nft list set inet invalid {set}"))
+    });
+    bail!("{statistics}{kept:?}")
 }

@@ -79,7 +79,7 @@ impl Column {
         drop(columns);
         assert!(
             faults.is_empty(),
-            "{}: {} cells failed:\n{}",
+            "{}: {} cells failed: {}",
             setting.name(),
             faults.len(),
             faults.join("\n")

@@ -11,20 +11,24 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Looks until `look` succeeds, and returns how long that took beside what it returned.
 ///
 /// # Errors
-/// When the deadline passes: what the last look said.
+/// When the deadline passes: the number of looks, the time of the last one, and what it said.
 pub fn eventually<T>(
     deadline: Duration,
     what: &str,
     mut look: impl FnMut() -> Result<T>,
 ) -> Result<(T, Duration)> {
     let start = Instant::now();
+    let mut looks = 0_u32;
     loop {
         let began = start.elapsed();
+        looks += 1;
         match look() {
             // The state was there when the look began at the latest.
             Ok(value) => return Ok((value, began)),
             Err(error) if start.elapsed() > deadline => {
-                return Err(error.context(format!("not within {deadline:?}: {what}")));
+                let last = start.elapsed().saturating_sub(began).as_millis();
+                let looks = format!("look {looks} took {last} ms");
+                return Err(error.context(format!("not within {deadline:?}, {looks}: {what}")));
             }
             Err(_not_yet) => thread::sleep(PAUSE),
         }
@@ -51,7 +55,8 @@ mod tests {
     fn returns_what_the_last_look_said() {
         let error =
             eventually(Duration::ZERO, "two", || check(false, || "one".to_owned())).unwrap_err();
-        assert_eq!(format!("{error:#}"), "not within 0ns: two: one");
+        let said = "not within 0ns, look 1 took 0 ms: two: one";
+        assert_eq!(format!("{error:#}"), said);
         let mut looks = 0;
         let ((), _) = eventually(Duration::from_secs(5), "three looks", || {
             looks += 1;

@@ -4,7 +4,7 @@
 mod guests;
 mod scene;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use testkit::cloud::SiteSpec;
 use testkit::fabric::eventually::{check, eventually};
@@ -82,6 +82,9 @@ fn no_packet_is_foreign_while_addresses_go_back_and_pods_come() {
         "ipam": {"release": "on"}, "kubernetes": {"ipam": {"pre-allocate": 16}}
     });
     let scene = Scene::create(site, &settings).unwrap();
-    play(&scene).with_context(|| scene.logs()).unwrap();
+    if let Err(error) = play(&scene) {
+        println!("{}", scene.logs());
+        panic!("{error:#}");
+    }
     scene.finish().unwrap();
 }

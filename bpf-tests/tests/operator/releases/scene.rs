@@ -96,10 +96,21 @@ impl Scene {
         marked.sum()
     }
 
-    /// Logs of the operator and of agents, for a failure.
+    /// The objects of nodes, and logs of the operator and of agents, for a failure.
     pub(crate) fn logs(&self) -> String {
         let agents = self.nodes.iter().map(|node| node.fabric.agent.log());
-        let logs = [self.site.log()].into_iter().chain(agents);
+        let objects = self.nodes.iter().map(|node| {
+            self.object(node).map_or_else(
+                |error| format!("{error:#}"),
+                |object| {
+                    format!(
+                        "{}: {}",
+                        object["metadata"]["resourceVersion"], object["status"]["ipam"]
+                    )
+                },
+            )
+        });
+        let logs = [self.site.log()].into_iter().chain(objects).chain(agents);
         let tail = |log: String| {
             let lines: Vec<&str> = log.lines().collect();
             lines[lines.len().saturating_sub(40)..].join("\n")
