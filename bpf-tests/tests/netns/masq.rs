@@ -2,11 +2,17 @@
 
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use ipam::Family;
 use serde_json::{Value, json};
+use testkit::fabric::traffic::{Asker, Echo};
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Place, Pod, Spec, command};
+
+/// The wait for an answer to one packet, while a change is awaited: a lost packet must leave most of
+/// the change's time to the next ones.
+const ONE_PACKET: Duration = Duration::from_millis(500);
 
 /// MTU of every link in tests of packet sizes: that of the Internet.
 pub(crate) const MTU: u32 = 1500;
@@ -72,6 +78,16 @@ pub(crate) fn internet(fabric: &Fabric, family: Family) -> Place<'_> {
 #[track_caller]
 pub(crate) fn snat(fabric: &Fabric, eni: u8, family: Family) -> IpAddr {
     fabric.translation_address(eni, family).unwrap()
+}
+
+/// The address that a new flow to a server is seen with now.
+///
+/// # Errors
+/// When the packet or the answer to it is lost.
+pub(crate) fn seen_now(from: Place, server: &Echo) -> anyhow::Result<IpAddr> {
+    let asker = Asker::open(from, 0, server.address())?;
+    asker.socket().set_read_timeout(Some(ONE_PACKET))?;
+    Ok(asker.ask(7)?.ip())
 }
 
 /// Expects that every protocol of a pod to a site is seen there with one address, and leaves by one

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use ipam::Family;
 use serde_json::json;
 use testkit::fabric::eventually::check;
-use testkit::fabric::traffic::{Asker, Echo, Protocol, Session, Stream};
+use testkit::fabric::traffic::{Echo, Protocol, Session, Stream};
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Pod};
 
-use crate::masq::{internet, scene, seen_as, snat, translated};
+use crate::masq::{internet, scene, seen_as, seen_now, snat, translated};
 use crate::support::{CHANGE, count, nothing_differs, within};
 
 /// The ENI whose address changes.
@@ -40,8 +40,7 @@ fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
     let family = Family::of(wanted);
     let server = Echo::telling(internet(fabric, family), 0).unwrap();
     within(CHANGE, "new flows have the new address", || {
-        let asker = Asker::open(pod.at(family), 0, server.address())?;
-        let seen = asker.ask(7)?.ip();
+        let seen = seen_now(pod.at(family), &server)?;
         check(seen == wanted, || format!("seen as {seen}"))
     });
     within(CHANGE, "the change is whole", || nothing_differs(fabric));

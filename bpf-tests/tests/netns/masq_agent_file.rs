@@ -7,11 +7,11 @@ use std::path::Path;
 use ipam::Family;
 use serde_json::json;
 use testkit::fabric::eventually::check;
-use testkit::fabric::traffic::{Asker, Echo};
+use testkit::fabric::traffic::Echo;
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Place, document};
 
-use crate::masq::{masquerade, scene, seen_as, site, snat};
+use crate::masq::{masquerade, scene, seen_as, seen_now, site, snat};
 use crate::support::{CHANGE, get, within};
 
 /// The name of the file, and of the folder where there are several.
@@ -43,7 +43,7 @@ fn write(path: &Path, text: &str) {
 fn becomes(fabric: &Fabric, from: Place, to: Site, wanted: IpAddr) {
     let server = Echo::telling(site(fabric, to, Family::of(wanted)), 0).unwrap();
     within(CHANGE, "new flows follow the file", || {
-        let seen = Asker::open(from, 0, server.address())?.ask(7)?.ip();
+        let seen = seen_now(from, &server)?;
         check(seen == wanted, || format!("{to:?}: seen as {seen}"))
     });
 }

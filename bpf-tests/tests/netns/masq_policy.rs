@@ -6,7 +6,7 @@ use testkit::fabric::eventually::check;
 use testkit::fabric::traffic::{Asker, Echo};
 use testkit::fabric::{Fabric, Place};
 
-use crate::masq::{internet, masquerade, scene, snat, translated};
+use crate::masq::{internet, masquerade, scene, seen_now, snat, translated};
 use crate::support::{CHANGE, within};
 
 fn with_policy(policy: &str, enis: [u8; 2]) {
@@ -44,11 +44,6 @@ fn public(fabric: &Fabric, numbers: &[u8]) {
     fabric.publish_changed(change).unwrap();
 }
 
-/// The address that a new flow of a pod is seen with.
-fn new_flow(from: Place, server: &Echo) -> anyhow::Result<std::net::IpAddr> {
-    Ok(Asker::open(from, 0, server.address())?.ask(7)?.ip())
-}
-
 #[test]
 fn auto_follows_the_public_addresses_and_leaves_open_flows_alone() {
     let (fabric, pods) = scene(json!({}));
@@ -63,7 +58,7 @@ fn auto_follows_the_public_addresses_and_leaves_open_flows_alone() {
         public(&fabric, numbers);
         let wanted = snat(&fabric, eni, Family::V4);
         within(CHANGE, "new flows follow the policy", || {
-            let seen = new_flow(from, &server)?;
+            let seen = seen_now(from, &server)?;
             check(seen == wanted, || format!("{numbers:?}: seen as {seen}"))
         });
         assert_eq!(open.ask(7).unwrap(), first_seen, "the open flow stays");

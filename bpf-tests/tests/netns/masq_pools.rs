@@ -10,7 +10,7 @@ use testkit::fabric::traffic::{Asker, Echo, Session};
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Pod};
 
-use crate::masq::{internet, masquerade, scene, seen_as, snat, translated};
+use crate::masq::{internet, masquerade, scene, seen_as, seen_now, snat, translated};
 use crate::support::{CHANGE, within};
 
 /// Pods of the second pool on both ENIs; they may leave the VPC untranslated.
@@ -63,7 +63,6 @@ fn a_change_of_policy_holds_for_new_flows_and_leaves_translated_ones_alone() {
         for family in Family::ALL {
             let from = pod.at(family);
             let server = Echo::telling(internet(&fabric, family), 0).unwrap();
-            let seen_now = || Asker::open(from, 0, server.address())?.ask(7);
             let becomes = |skips: bool| {
                 fabric.set_pool(DIRECT_POOL, skips).unwrap();
                 let wanted = if skips {
@@ -72,7 +71,7 @@ fn a_change_of_policy_holds_for_new_flows_and_leaves_translated_ones_alone() {
                     snat(&fabric, eni, family)
                 };
                 within(CHANGE, "new flows follow the pool's policy", || {
-                    let seen = seen_now()?.ip();
+                    let seen = seen_now(from, &server)?;
                     check(seen == wanted, || format!("skips {skips}: seen as {seen}"))
                 });
             };
