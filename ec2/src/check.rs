@@ -35,7 +35,7 @@ pub async fn check(ec2: &dyn Ec2, steps: &[Step]) -> Vec<Right> {
     for what in reads() {
         let verdict = ec2.try_read(&what).await;
         rights.push(Right {
-            call: what.call(),
+            call: what.action().name(),
             verdict,
         });
     }

@@ -324,7 +324,7 @@ impl Reads {
     /// A read is complete.
     pub(crate) fn complete(&mut self, reading: &Reading) {
         self.end(&reading.query.what);
-        self.failures.remove(reading.query.what.call());
+        self.failures.remove(reading.query.what.action().name());
         if let Some(regular) = Regular::of(&reading.query.what) {
             let round = self.rounds.entry(regular).or_default();
             round.last = reading.begun;
@@ -341,7 +341,8 @@ impl Reads {
     /// A read failed. It comes again, after longer and longer waits if it is a regular one.
     pub(crate) fn fail(&mut self, reading: &Reading, failure: Failure, now: Time) {
         self.end(&reading.query.what);
-        self.failures.insert(reading.query.what.call(), failure);
+        self.failures
+            .insert(reading.query.what.action().name(), failure);
         match &reading.query.what {
             What::Enis(Scope::Ids(ids)) => self.enis.want(ids),
             What::Enis(Scope::Instances(ids)) => self.instances.want(ids),

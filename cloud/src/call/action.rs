@@ -5,10 +5,22 @@ use std::fmt;
 /// A call. EC2 counts each of them by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Reads with a filter or by id.
-    Describe,
-    /// Reads of everything.
-    List,
+    /// `DescribeNetworkInterfaces`.
+    DescribeEnis,
+    /// `DescribeInstances`.
+    DescribeInstances,
+    /// `DescribeSubnets`.
+    DescribeSubnets,
+    /// `DescribeRouteTables`.
+    DescribeRouteTables,
+    /// `DescribeSecurityGroups`.
+    DescribeGroups,
+    /// `DescribeVpcs`.
+    DescribeVpcs,
+    /// `DescribeInstanceTypes`.
+    DescribeTypes,
+    /// `DescribeAddresses`.
+    DescribeAddresses,
     /// `CreateNetworkInterface`.
     Create,
     /// `AttachNetworkInterface`.
@@ -31,9 +43,15 @@ pub enum Action {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 11] = [
-        Self::Describe,
-        Self::List,
+    pub const ALL: [Self; 17] = [
+        Self::DescribeEnis,
+        Self::DescribeInstances,
+        Self::DescribeSubnets,
+        Self::DescribeRouteTables,
+        Self::DescribeGroups,
+        Self::DescribeVpcs,
+        Self::DescribeTypes,
+        Self::DescribeAddresses,
         Self::Create,
         Self::Attach,
         Self::Modify,
@@ -45,12 +63,24 @@ impl Action {
         Self::Associate,
     ];
 
-    /// The name for messages and metrics.
+    /// True for a read.
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        self.name().starts_with("Describe")
+    }
+
+    /// The name of EC2, for messages and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Describe => "Describe",
-            Self::List => "List",
+            Self::DescribeEnis => "DescribeNetworkInterfaces",
+            Self::DescribeInstances => "DescribeInstances",
+            Self::DescribeSubnets => "DescribeSubnets",
+            Self::DescribeRouteTables => "DescribeRouteTables",
+            Self::DescribeGroups => "DescribeSecurityGroups",
+            Self::DescribeVpcs => "DescribeVpcs",
+            Self::DescribeTypes => "DescribeInstanceTypes",
+            Self::DescribeAddresses => "DescribeAddresses",
             Self::Create => "CreateNetworkInterface",
             Self::Attach => "AttachNetworkInterface",
             Self::Modify => "ModifyNetworkInterfaceAttribute",

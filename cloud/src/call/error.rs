@@ -154,7 +154,7 @@ mod tests {
 
     const CASES: &[(Action, u16, &str, &str, Class)] = &[
         (
-            Action::Describe,
+            Action::DescribeEnis,
             503,
             "RequestLimitExceeded",
             "",

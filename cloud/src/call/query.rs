@@ -71,28 +71,18 @@ pub enum Items {
 }
 
 impl What {
-    /// The call of EC2.
-    #[must_use]
-    pub fn call(&self) -> &'static str {
-        match self {
-            Self::Enis(_) => "DescribeNetworkInterfaces",
-            Self::Instances(_) => "DescribeInstances",
-            Self::Subnets => "DescribeSubnets",
-            Self::RouteTables => "DescribeRouteTables",
-            Self::Groups => "DescribeSecurityGroups",
-            Self::Vpcs => "DescribeVpcs",
-            Self::Types(_) => "DescribeInstanceTypes",
-            Self::Addresses => "DescribeAddresses",
-        }
-    }
-
-    /// The action whose budget and pauses count for the read. A read without filter and pages has
-    /// a budget of its own, and only nodes with a static IP depend on it.
+    /// The action whose budget and pauses count for the read.
     #[must_use]
     pub fn action(&self) -> Action {
         match self {
-            Self::Addresses => Action::List,
-            _ => Action::Describe,
+            Self::Enis(_) => Action::DescribeEnis,
+            Self::Instances(_) => Action::DescribeInstances,
+            Self::Subnets => Action::DescribeSubnets,
+            Self::RouteTables => Action::DescribeRouteTables,
+            Self::Groups => Action::DescribeGroups,
+            Self::Vpcs => Action::DescribeVpcs,
+            Self::Types(_) => Action::DescribeTypes,
+            Self::Addresses => Action::DescribeAddresses,
         }
     }
 

@@ -15,7 +15,7 @@ struct Denying {
 
 impl Denying {
     fn judge(&self, call: &'static str) -> Call<'_, Verdict> {
-        let failure = Failure::answered(Action::Describe, 403, "UnauthorizedOperation", "no");
+        let failure = Failure::answered(Action::DescribeEnis, 403, "UnauthorizedOperation", "no");
         Box::pin(ready(if call == self.call {
             Verdict::Refused(failure)
         } else {
@@ -38,7 +38,7 @@ impl Ec2 for Denying {
     }
 
     fn try_read<'a>(&'a self, what: &'a What) -> Call<'a, Verdict> {
-        self.judge(what.call())
+        self.judge(what.action().name())
     }
 
     fn meter(&self) -> &Meter {

@@ -105,7 +105,7 @@ impl Client {
 
     async fn page(&self, query: &Query, trial: bool) -> Result<Page, Failure> {
         let call = Named {
-            name: query.what.call(),
+            name: query.what.action().name(),
             action: query.what.action(),
         };
         let sdk = self.sdk();

@@ -2,7 +2,7 @@
 
 use cloud::call::budget::Entry;
 use cloud::node::{Context, Outcome, Step, begin, settle};
-use cloud::{Action, Class, Failure};
+use cloud::{Class, Failure};
 
 use super::works::{LOST, Pending};
 use super::{Fleet, Key};
@@ -103,9 +103,7 @@ impl Fleet {
             Class::Throttled => self.calls.budgets.throttle(failure.action, at.now),
             Class::SubnetFull => self.reads.demand(Regular::Subnets),
             Class::AddressTaken => self.reads.demand(Regular::Addresses),
-            Class::Denied | Class::Quota | Class::Credentials
-                if matches!(failure.action, Action::Describe | Action::List) =>
-            {
+            Class::Denied | Class::Quota | Class::Credentials if failure.action.is_read() => {
                 self.memory.pauses.refuse(failure, at.now);
             }
             _ => {}

@@ -157,7 +157,7 @@ impl Fleet {
     fn obstacle(&self, member: &Member, condition: &Condition) -> Obstacle {
         let kind = member.node.instance_type.as_deref();
         let fault = kind.and_then(|it| self.topology.type_fault(it));
-        let call = What::Addresses.call();
+        let call = What::Addresses.action().name();
         match (condition.reason, fault, self.reads.failures.get(call)) {
             (Cause::UnknownType, Some(fault), _) => Obstacle::new(Reason::UnknownType, fault),
             (Cause::UnlistedAddresses, _, Some(failure)) => Obstacle::unread(call, failure),

@@ -189,7 +189,7 @@ fn a_watching_operator_shows_its_steps_and_takes_none() {
     let shown = serde_json::to_value(bed.fleet.nodes(at)).unwrap();
     assert_eq!(shown[0]["missing"], 8);
     assert_eq!(bed.fleet.subnets(at)[0].id, "subnet-a");
-    assert_eq!(bed.fleet.budgets(at).len(), 11);
+    assert_eq!(bed.fleet.budgets(at).len(), 17);
     assert!(bed.fleet.leaks().is_empty());
 }
 

@@ -29,7 +29,7 @@ impl Played {
 
     fn judge(&self, call: &'static str) -> Verdict {
         if call == self.refuses {
-            let action = Action::Describe;
+            let action = Action::DescribeEnis;
             return Verdict::Refused(Failure::answered(action, 400, self.code, "no"));
         }
         Verdict::Allowed
@@ -65,7 +65,7 @@ impl Ec2 for Played {
     }
 
     fn try_read<'a>(&'a self, what: &'a What) -> Call<'a, Verdict> {
-        Box::pin(ready(self.judge(what.call())))
+        Box::pin(ready(self.judge(what.action().name())))
     }
 
     fn meter(&self) -> &Meter {

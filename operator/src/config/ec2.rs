@@ -75,10 +75,22 @@ impl Default for ReadsSection {
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum Ec2Action {
-    /// Reads with a filter or by id.
-    Describe,
-    /// Reads of everything.
-    List,
+    /// `DescribeNetworkInterfaces`.
+    DescribeEnis,
+    /// `DescribeInstances`.
+    DescribeInstances,
+    /// `DescribeSubnets`.
+    DescribeSubnets,
+    /// `DescribeRouteTables`.
+    DescribeRouteTables,
+    /// `DescribeSecurityGroups`.
+    DescribeGroups,
+    /// `DescribeVpcs`.
+    DescribeVpcs,
+    /// `DescribeInstanceTypes`.
+    DescribeTypes,
+    /// `DescribeAddresses`.
+    DescribeAddresses,
     /// `CreateNetworkInterface`.
     Create,
     /// `AttachNetworkInterface`.
@@ -113,8 +125,14 @@ pub struct RateSetting {
 impl From<Ec2Action> for Action {
     fn from(action: Ec2Action) -> Self {
         match action {
-            Ec2Action::Describe => Self::Describe,
-            Ec2Action::List => Self::List,
+            Ec2Action::DescribeEnis => Self::DescribeEnis,
+            Ec2Action::DescribeInstances => Self::DescribeInstances,
+            Ec2Action::DescribeSubnets => Self::DescribeSubnets,
+            Ec2Action::DescribeRouteTables => Self::DescribeRouteTables,
+            Ec2Action::DescribeGroups => Self::DescribeGroups,
+            Ec2Action::DescribeVpcs => Self::DescribeVpcs,
+            Ec2Action::DescribeTypes => Self::DescribeTypes,
+            Ec2Action::DescribeAddresses => Self::DescribeAddresses,
             Ec2Action::Create => Self::Create,
             Ec2Action::Attach => Self::Attach,
             Ec2Action::Modify => Self::Modify,

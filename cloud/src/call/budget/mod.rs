@@ -31,8 +31,15 @@ const WAVE: Duration = Duration::from_secs(1);
 #[must_use]
 pub fn default_rate(action: Action) -> Rate {
     let (burst, per_second) = match action {
-        Action::Describe => (100.0, 20.0),
-        Action::List => (50.0, 10.0),
+        Action::DescribeEnis
+        | Action::DescribeInstances
+        | Action::DescribeSubnets
+        | Action::DescribeRouteTables
+        | Action::DescribeGroups
+        | Action::DescribeVpcs
+        | Action::DescribeTypes => (100.0, 20.0),
+        // It has neither filter nor pages.
+        Action::DescribeAddresses => (50.0, 10.0),
         Action::Attach | Action::Detach | Action::Modify | Action::Associate => (50.0, 5.0),
         Action::Create
         | Action::Delete

@@ -23,7 +23,7 @@ fn query(what: What) -> Query {
 
 /// Reads the only page of a listing.
 async fn read(what: What, content: &str) -> (Items, Form) {
-    let played = Played::new(vec![Reply::ok(what.call(), content)]).await;
+    let played = Played::new(vec![Reply::ok(what.action().name(), content)]).await;
     let page = played.client().read(&query(what)).await.unwrap();
     assert_eq!(page.next, None);
     (page.items, played.requests().remove(0))
