@@ -77,10 +77,12 @@ impl Known {
     }
 
     /// Updates from a read that has the ENI. A read that can be older than the last one is ignored.
-    pub(super) fn seen(&mut self, eni: &Eni, begun: Time, by_id: bool) {
+    /// Returns true if it settles an answer or a block.
+    pub(super) fn seen(&mut self, eni: &Eni, begun: Time, by_id: bool) -> bool {
         if self.outranks(begun, by_id) {
-            return;
+            return false;
         }
+        let (answers, blocks) = (self.expected.len(), self.settled());
         if by_id {
             self.by_id_at = Some(begun);
         }
@@ -90,6 +92,13 @@ impl Known {
         self.read_at = begun;
         self.missed = None;
         self.show(begun);
+        answers != self.expected.len() || blocks != self.settled()
+    }
+
+    /// The number of settled blocks.
+    fn settled(&self) -> usize {
+        let sightings = self.sightings.values();
+        sightings.filter(|it| it.is_settled()).count()
     }
 
     fn show(&mut self, begun: Time) {

@@ -35,7 +35,7 @@ pub struct Read {
 /// The changes by a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Instances whose ENIs are not as they were.
+    /// Instances whose ENIs are not as they were, or have an answer or a block that is settled now.
     pub changed: BTreeSet<InstanceId>,
     /// ENIs that are gone.
     pub withdrawn: Vec<EniId>,
@@ -73,11 +73,11 @@ impl Inventory {
             .map(|it| it.shown.clone());
         let known = self.known.entry(eni.id.clone());
         let known = known.or_insert_with(|| Known::new(eni.clone(), read.begun));
-        known.seen(eni, read.begun, matches!(read.scope, Scope::Ids(_)));
+        let settles = known.seen(eni, read.begun, matches!(read.scope, Scope::Ids(_)));
         let after = (!known.is_deleted()).then_some(&known.shown);
         let new_owner = after.and_then(|eni| owner(&self.cluster, eni));
         let old_owner = before.as_ref().and_then(|eni| owner(&self.cluster, eni));
-        if before.as_ref() != after {
+        if settles || before.as_ref() != after {
             merged
                 .changed
                 .extend(old_owner.iter().chain(&new_owner).cloned());

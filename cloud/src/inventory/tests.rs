@@ -347,3 +347,28 @@ fn a_late_read_by_id_decides_against_an_answer() {
     inventory.merge(&by_id(40, "eni-1", &[&eni]));
     assert_eq!(inventory.get(&eni.id).unwrap().blocks, block);
 }
+
+/// The node of the instance has marks of blocks that were taken, or waits to show new ones.
+#[test]
+fn a_listing_that_settles_an_answer_or_a_block_changes_the_instance() {
+    let new = attached("eni-1", "i-1", 1);
+    let old = Eni {
+        blocks: blocks(&["10.0.0.17/32"]),
+        ..new.clone()
+    };
+    let one = BTreeSet::from(["i-1".into()]);
+    let mut taken = inventory(&[&old]);
+    taken.expect(&old.id, Change::Unassigned(old.blocks.clone()), at(10));
+    let early = taken.merge(&read(39, Scope::All, &[&new]));
+    assert_eq!(early.changed, BTreeSet::new());
+    assert_eq!(taken.merge(&read(40, Scope::All, &[&new])).changed, one);
+    let again = taken.merge(&read(41, Scope::All, &[&new]));
+    assert_eq!(again.changed, BTreeSet::new());
+    let mut given = inventory(&[&new]);
+    assert_eq!(given.merge(&read(1, Scope::All, &[&old])).changed, one);
+    let early = given.merge(&read(20, Scope::All, &[&old]));
+    assert_eq!(early.changed, BTreeSet::new());
+    assert_eq!(given.merge(&read(21, Scope::All, &[&old])).changed, one);
+    let again = given.merge(&read(22, Scope::All, &[&old]));
+    assert_eq!(again.changed, BTreeSet::new());
+}
