@@ -13,6 +13,7 @@ use ipam::Time;
 
 use super::{Fleet, Key};
 use crate::input::Moment;
+use crate::member::Member;
 
 /// Maximum age of the check of an ENI at its deletion. Afterwards it is checked again.
 const LOOKED_AT: Duration = Duration::from_secs(10);
@@ -80,10 +81,18 @@ impl Sweeping {
 
 impl Fleet {
     /// Handles a complete listing of loose ENIs, including foreign ones. Loose ENIs of nodes that
-    /// are served are left to those nodes.
+    /// are served are left to those nodes, and those of nodes that get no calls are not.
     pub(super) fn observe_loose(&mut self, enis: &[Eni], begun: Time, at: Moment) {
         let (by_instance, members) = (&self.nodes.by_instance, &self.nodes.members);
-        let inventory = &self.memory.inventory;
+        let (inventory, topology) = (&self.memory.inventory, &self.topology);
+        let gets_calls = |member: &Member| {
+            let kind = member.node.instance_type.as_deref();
+            !member.is_left_alone()
+                && member.document.unreadable_rules.is_empty()
+                && member.rival.is_none()
+                && member.node.location.is_some()
+                && kind.is_some_and(|it| topology.type_fault(it).is_none())
+        };
         let is_served = |instance: &cloud::InstanceId| {
             let names = by_instance.get(instance).into_iter().flatten();
             let mut served = names.filter_map(|it| members.get(it));
@@ -91,7 +100,7 @@ impl Fleet {
                 .of_instance(instance)
                 .filter_map(|eni| eni.attachment.as_ref())
                 .any(|it| it.index == 0 && it.card == 0);
-            has_primary && served.any(|it| !it.is_left_alone())
+            has_primary && served.any(gets_calls)
         };
         let loose = enis.iter().filter(|it| it.is_loose());
         self.sweeping.unreadable = self.sweeping.sweep.observe(begun, loose, is_served);

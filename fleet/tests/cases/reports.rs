@@ -95,6 +95,32 @@ fn r2_a_new_leader_without_nodes_sweeps_what_the_last_node_left() {
 }
 
 #[test]
+fn r2_a_loose_eni_of_a_node_that_gets_no_calls_is_swept() {
+    let faults = [
+        json!({"eni": {"subnet-ids": 7}}),
+        json!({"eni": {"instance-type": "m5.unknown"}}),
+        json!({"eni": {"vpc-id": ""}}),
+    ];
+    for fault in faults {
+        let mut bed = bed();
+        refuse(&mut bed, "AttachNetworkInterface", "IncorrectState", 1);
+        bed.request("one", 18);
+        bed.until(MINUTE, "a loose ENI", |bed| !bed.loose().is_empty());
+        bed.change("one", &json!({"spec": fault}));
+        bed.run(MINUTE * 9);
+        assert_eq!(bed.loose().len(), 1, "it is younger than ten minutes");
+        bed.run(MINUTE * 15);
+        assert_eq!(bed.loose(), Vec::<String>::new(), "{fault}");
+        assert_eq!(
+            bed.cloud.interfaces().count(),
+            1,
+            "{fault}: the primary ENI stays"
+        );
+        assert_eq!(bed.calls("DeleteNetworkInterface"), 1);
+    }
+}
+
+#[test]
 fn r3_r5_adapters_that_a_stranger_has_taken_are_learned_and_not_tried_again() {
     let mut world = world();
     let instance = json!([{
