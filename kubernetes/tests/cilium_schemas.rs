@@ -10,12 +10,13 @@ use std::net::Ipv4Addr;
 
 use ipam::EdgeRules;
 use ipnet::IpNet;
+use json_patch::merge;
 use kubernetes::operation::allocated::{Blocks, Compat};
 use kubernetes::operation::patch::{self, Marks};
 use kubernetes::operation::plain;
 use kubernetes::operation::report::{Reason, Report};
 use kubernetes::operation::status::EniStatus;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const CILIUM_1_19: &str = include_str!("schemas/ciliumnode-1.19.txt");
 const CILIUM_1_20: &str = include_str!("schemas/ciliumnode-1.20.txt");
@@ -88,25 +89,6 @@ fn holds(word: &str, value: &Value) -> bool {
     }
 }
 
-/// Applies a merge patch (RFC 7386, 2).
-fn apply(object: &mut Value, patch: &Value) {
-    let Some(changes) = patch.as_object() else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = Map::new().into();
-    }
-    let map = object.as_object_mut().unwrap();
-    for (key, change) in changes {
-        if change.is_null() {
-            map.remove(key);
-        } else {
-            apply(map.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
-}
-
 /// An ENI with every field.
 fn eni(ipv6_prefixes: &[&str]) -> EniStatus {
     EniStatus {
@@ -171,9 +153,9 @@ fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
             report: &report.to_string(),
         };
         let written = patch::status(&object, shown).unwrap();
-        apply(&mut object, &written);
+        merge(&mut object, &written);
         let written = patch::spec(&object, &blocks, compat, Some(8)).unwrap();
-        apply(&mut object, &written);
+        merge(&mut object, &written);
         object
     };
     compats.into_iter().map(document).collect()
@@ -209,9 +191,9 @@ fn blocks_of_plain_pools_pass_both_schemas_and_their_flags_the_newer_one() {
             "spec": {"ipam": {"podCIDRs": ["172.17.0.0/24"]}}, "status": {}
         });
         let written = plain::migrated(&object).unwrap();
-        apply(&mut object, &written);
+        merge(&mut object, &written);
         let written = plain::granted(&object, &blocks, |_| edges).unwrap();
-        apply(&mut object, &written);
+        merge(&mut object, &written);
         assert_eq!(
             object["spec"]["ipam"]["pools"]["allocated"][1]["pool"],
             "green"
@@ -260,7 +242,7 @@ fn the_check_finds_what_an_api_server_refuses() {
         ),
     ] {
         let mut whole = json!({"spec": {}, "status": {}});
-        apply(&mut whole, &document);
+        merge(&mut whole, &document);
         let faults = schema.faults(&whole);
         assert!(
             faults.iter().any(|one| one.starts_with(fault)),

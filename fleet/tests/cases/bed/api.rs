@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fleet::{Input, Part, Written};
 use ipam::Time;
+use json_patch::merge;
 use serde_json::{Map, Value, json};
 
 #[derive(Default)]
@@ -24,25 +25,6 @@ pub(crate) struct Api {
     pub(crate) lacks: Option<&'static str>,
     /// Patches that changed nothing.
     pub(crate) vain: u32,
-}
-
-/// Applies a merge patch (RFC 7386, 2).
-pub(crate) fn apply(object: &mut Value, patch: &Value) {
-    let Some(changes) = patch.as_object() else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    let map = object.as_object_mut().unwrap();
-    for (key, change) in changes {
-        if change.is_null() {
-            map.remove(key);
-        } else {
-            apply(map.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
 }
 
 fn finalizers(pool: &Value) -> &[Value] {
@@ -67,7 +49,7 @@ impl Api {
                 "creationTimestamp": format!("2026-01-31T12:00:00.{version:09}Z")
             }})
         });
-        apply(object, patch);
+        merge(object, patch);
         self.stamp(name, version, now);
     }
 
@@ -107,7 +89,7 @@ impl Api {
         let key = part.key();
         let before = object.clone();
         let change = Map::from_iter([(key.to_owned(), body[key].clone())]);
-        apply(object, &Value::Object(change));
+        merge(object, &Value::Object(change));
         if let Some(field) = self.lacks {
             let enis = object["status"]["eni"]["enis"].as_object_mut();
             for eni in enis.into_iter().flat_map(Map::values_mut) {
@@ -169,7 +151,7 @@ impl Api {
             return Written::Conflict;
         }
         let before = finalizers(pool).len();
-        apply(pool, body);
+        merge(pool, body);
         *self.writes.entry(format!("pool {name}")).or_default() += 1;
         let is_deleted = !pool["metadata"]["deletionTimestamp"].is_null();
         let after = finalizers(pool).len();

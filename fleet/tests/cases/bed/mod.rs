@@ -380,7 +380,7 @@ impl Bed {
             }
             Task::Advertise { name, body } => {
                 let (node, writes) = self.api.advertised.entry(name).or_default();
-                api::apply(node, &body["status"]["capacity"]);
+                json_patch::merge(node, &body["status"]["capacity"]);
                 *writes += 1;
                 let written = Written::Done(None);
                 self.answer(Duration::from_millis(20), Input::Written { id, written });

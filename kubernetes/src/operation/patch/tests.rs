@@ -2,26 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::*;
+use json_patch::merge;
 
-/// Applies a merge patch (RFC 7386, 2).
-fn apply(object: &mut Value, patch: &Value) {
-    let Some(changes) = patch.as_object() else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    let map = object.as_object_mut().unwrap();
-    for (key, change) in changes {
-        if change.is_null() {
-            map.remove(key);
-        } else {
-            apply(map.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
-}
+use super::*;
 
 fn eni(id: &str, addresses: &[&str]) -> (String, EniStatus) {
     let status = EniStatus {
@@ -70,7 +53,7 @@ fn the_status_shows_the_enis_and_leaves_foreign_fields() {
     assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
     assert_eq!(patch["status"]["eni"]["enis"]["eni-9"], Value::Null);
     assert!(patch.get("spec").is_none());
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     let shown = &object["status"]["eni"]["enis"];
     let ids: BTreeSet<_> = shown
         .as_object()
@@ -92,7 +75,7 @@ fn the_status_shows_the_enis_and_leaves_foreign_fields() {
 
     let patch = status(&object, kept(&enis, &Marks::default(), "")).unwrap();
     assert!(patch["status"].get("eni").is_none());
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     assert_eq!(status(&object, kept(&enis, &Marks::default(), "")), None);
 }
 
@@ -105,7 +88,7 @@ fn the_spec_has_the_addresses_and_nothing_is_written_twice() {
     };
     let blocks = of(&["10.0.0.5/32", "10.0.0.64/28"]);
     let patch = spec(&object, &blocks, Compat::UntilAgent, Some(8)).unwrap();
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     let ipam = object["spec"]["ipam"].clone();
     assert_eq!(ipam["pool"].as_object().unwrap().len(), 17);
     assert_eq!(ipam["pre-allocate"], 3, "it is there already");
@@ -116,7 +99,7 @@ fn the_spec_has_the_addresses_and_nothing_is_written_twice() {
     let fewer = of(&["10.0.0.64/28"]);
     let patch = spec(&object, &fewer, Compat::UntilAgent, None).unwrap();
     assert_eq!(patch["spec"]["ipam"]["pool"], json!({"10.0.0.5": null}));
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     let allocated = json!([{"pool": "default", "cidrs": ["10.0.0.64/28"]}]);
     assert_eq!(object["spec"]["ipam"]["pools"]["allocated"], allocated);
     object["spec"]["ipam"]["pre-allocate"] = json!(null);
@@ -138,7 +121,7 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
     let shown = BTreeMap::new();
     let report = shown_report(&before).to_owned();
     let patch = status(&object, kept(&shown, &marks, &report)).unwrap();
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     let expected = json!({
         "10.0.0.5": "marked-for-release", "10.0.0.32/28": "ready-for-release",
         "ipam.towpath.dev/operator": "do-not-release"
@@ -156,7 +139,7 @@ fn marks_come_and_go_beside_the_handshake_of_older_agents() {
         ..marks
     };
     let patch = status(&object, kept(&shown, &words, &report)).unwrap();
-    apply(&mut object, &patch);
+    merge(&mut object, &patch);
     let expected = json!({
         "10.0.0.6": "marked-for-release", "10.0.0.32/28": "ready-for-release",
         "ipam.towpath.dev/operator": "do-not-release"
@@ -178,12 +161,12 @@ fn the_static_ip_is_written_once_and_goes_only_where_the_node_has_none() {
         patch.map(|it| it["status"]["ipam"].clone())
     };
     let first = status(&object, kept(&enis, &Marks::default(), "")).unwrap();
-    apply(&mut object, &first);
+    merge(&mut object, &first);
     let assigned = StaticIp::Assigned("198.51.100.1".parse().unwrap());
     assert_eq!(of(&object, StaticIp::Missing), None);
     let patch = of(&object, assigned).unwrap();
     assert_eq!(patch, json!({"assigned-static-ip": "198.51.100.1"}));
-    apply(&mut object["status"]["ipam"], &patch);
+    merge(&mut object["status"]["ipam"], &patch);
     for unchanged in [assigned, StaticIp::Kept] {
         assert_eq!(of(&object, unchanged), None);
     }
