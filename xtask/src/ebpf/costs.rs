@@ -26,8 +26,9 @@ const PREFACE: &str = "\
 # What the verifier makes of the programs
 
 Written by `cargo xtask verifier-cost --update`, which boots the kernels of the matrix; not by hand.
-`cargo xtask test vm` fails where a figure is off by more than 10 percent, whether it grew or shrank;
-`cargo xtask test bpf` fails where one on the machine's own kernel is that much above the largest.
+`cargo xtask test vm` fails where a figure is off by more than 10 percent, whether it grew or
+shrank; `cargo xtask test bpf` fails where one on the machine's own kernel is that much above the
+largest.
 
 | column | meaning |
 |---|---|

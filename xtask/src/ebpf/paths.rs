@@ -32,12 +32,14 @@ const SHEET: Sheet<3, 3> = Sheet {
 const PREFACE: &str = "\
 # What each path of a packet costs
 
-Written by `cargo xtask path-cost --update`; not by hand. `cargo xtask test bpf` fails where a figure is
-off by more than 5 percent, whether it grew or shrank. `cargo xtask path-cost --profile NAME` shows where
-paths whose name begins so spend their instructions.
+Written by `cargo xtask path-cost --update`; not by hand. `cargo xtask test bpf` fails where a
+figure is off by more than 5 percent, whether it grew or shrank.
+`cargo xtask path-cost --profile NAME` shows where paths whose name begins so spend their
+instructions.
 
-The programs are interpreted (`bpf-tests/src/interpreter/`), and every packet goes through the kernel's
-test run, too, which has to make the same of it. Times differ from run to run, these figures do not.
+The programs are interpreted (`bpf-tests/src/interpreter/`), and every packet goes through the
+kernel's test run, too, which has to make the same of it. Times differ from run to run, these
+figures do not.
 
 | column | meaning |
 |---|---|
@@ -47,11 +49,12 @@ test run, too, which has to make the same of it. Times differ from run to run, t
 
 * A branch on a setting is not counted: the verifier knows its direction and removes the other one.
   The verifier's other removals differ from kernel to kernel and are counted.
-* What the kernel puts in the place of an instruction, such as its own look-up in an array, is not counted:
-  it differs from kernel to kernel as well.
+* What the kernel puts in the place of an instruction, such as its own look-up in an array, is not
+  counted: it differs from kernel to kernel as well.
 * No map is full, no lock is waited for, and every header lies where the program sees it at once.
 * *Cached*: the flow cache has an entry. *Not cached*: it has none and gets one for the next packet.
-* A flow's packets follow one another within a second, but for *after a second*: then the flow is locked.
+* A flow's packets follow one another within a second, but for *after a second*: then the flow is
+  locked.
 * *Port changed*: the host has the port that the flow would keep.
 
 ";
