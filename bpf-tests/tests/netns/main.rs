@@ -55,6 +55,7 @@ mod masq;
 mod masq_address;
 mod masq_agent_file;
 mod masq_blind;
+mod masq_dns;
 mod masq_errors;
 mod masq_fragments;
 mod masq_host;

@@ -94,7 +94,7 @@ const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "ports of a destination",
-        tests: &[under_load(&["fairness::"])],
+        tests: &[under_load(&["fairness::"]), in_namespaces(&["masq_dns::"])],
     },
     Attack {
         name: "flow tables and quotas",

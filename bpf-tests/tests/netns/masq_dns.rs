@@ -1,0 +1,121 @@
+//! Floods of questions to a resolver beyond the VPC, each from a random port and with its answer.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ipam::Family;
+use serde_json::json;
+use testkit::fabric::Place;
+use testkit::fabric::traffic::Echo;
+
+use crate::masq::{internet, scene};
+use crate::support::is_full;
+
+/// The resolver's port.
+const DNS: u16 = 53;
+/// The time for which questions are sent. Ports of the resolver run short within ten seconds.
+const FLOOD: Duration = Duration::from_secs(40);
+/// The same in the long form.
+const LONG_FLOOD: Duration = Duration::from_mins(5);
+/// The time between two bursts of questions.
+const TICK: Duration = Duration::from_millis(10);
+/// A question without an answer is lost after so long.
+const LOST: Duration = Duration::from_secs(3);
+
+/// A question under way.
+struct Question {
+    socket: UdpSocket,
+    sent: Instant,
+}
+
+/// The questions of a flood.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Count {
+    answered: usize,
+    /// Questions that could not be sent, or had no answer.
+    lost: usize,
+}
+
+/// Sends a question from a port that the kernel chooses at random.
+fn question(from: IpAddr, to: SocketAddr) -> Result<Question> {
+    let socket = UdpSocket::bind((from, 0))?;
+    socket.connect(to)?;
+    socket.set_nonblocking(true)?;
+    socket.send(b"towpath")?;
+    Ok(Question {
+        socket,
+        sent: Instant::now(),
+    })
+}
+
+/// Sends so many questions a second, and waits for the last answers.
+fn flood(from: Place, to: SocketAddr, per_second: u32, time: Duration) -> Result<Count> {
+    from.netns.enter(|| {
+        let mut count = Count::default();
+        let mut open: VecDeque<Question> = VecDeque::new();
+        let start = Instant::now();
+        let mut sent = 0;
+        while start.elapsed() < time || !open.is_empty() {
+            let due = f64::from(per_second) * start.elapsed().min(time).as_secs_f64();
+            while f64::from(sent) < due {
+                sent += 1;
+                match question(from.address, to) {
+                    Ok(question) => open.push_back(question),
+                    Err(_refused) => count.lost += 1,
+                }
+            }
+            open.retain(|it| {
+                let is_answered = it.socket.recv(&mut [0; 16]).is_ok();
+                let is_lost = !is_answered && it.sent.elapsed() > LOST;
+                count.answered += usize::from(is_answered);
+                count.lost += usize::from(is_lost);
+                !is_answered && !is_lost
+            });
+            thread::sleep(TICK);
+        }
+        Ok(count)
+    })
+}
+
+/// Each pod sends so many questions a second to one resolver, and each has its answer.
+#[track_caller]
+fn none_is_lost(from: &[Place], resolver: SocketAddr, per_second: u32) {
+    let time = if is_full() { LONG_FLOOD } else { FLOOD };
+    let counts: Vec<Count> = thread::scope(|scope| {
+        let floods = from
+            .iter()
+            .map(|pod| scope.spawn(move || flood(*pod, resolver, per_second, time).unwrap()));
+        let floods: Vec<_> = floods.collect();
+        floods.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    let questions = f64::from(per_second) * time.as_secs_f64();
+    for count in &counts {
+        assert_eq!(count.lost, 0, "{counts:?}");
+        let answered = u32::try_from(count.answered).unwrap();
+        assert!(f64::from(answered) >= questions - 1.0, "{counts:?}");
+    }
+}
+
+/// Without early reuse of answered flows, these use up the ports of the resolver within a minute.
+#[test]
+fn two_pods_of_an_eni_ask_one_resolver_1600_times_a_second_and_lose_nothing() {
+    let (mut fabric, [_, first]) = scene(json!({}));
+    let second = fabric.add_pod(1, 1).unwrap();
+    let family = Family::V4;
+    let resolver = Echo::telling(internet(&fabric, family), DNS).unwrap();
+    let pods = [first.at(family), second.at(family)];
+    none_is_lost(&pods, resolver.address(), 800);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_pod_asks_one_resolver_1000_times_a_second_and_loses_nothing() {
+    let (fabric, [_, pod]) = scene(json!({}));
+    let family = Family::V4;
+    let resolver = Echo::telling(internet(&fabric, family), DNS).unwrap();
+    none_is_lost(&[pod.at(family)], resolver.address(), 1000);
+    fabric.finish().unwrap();
+}
