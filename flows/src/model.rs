@@ -28,19 +28,9 @@ pub struct Maps {
     pub flows: BTreeMap<FlowKey, Flow>,
     /// Places of flows that did not get their first candidate port.
     pub moved: BTreeMap<PodTuple, Moved>,
-    /// Notes of flows from the outside.
-    pub inbound: BTreeMap<PodTuple, Note>,
-    /// Notes of flows of the host's stack.
-    pub stack: BTreeMap<PodTuple, Note>,
-    /// Entries of conntrack.
-    pub(super) tracked: Vec<PodTuple>,
-    /// The marks of its entries.
-    pub(super) marks: Vec<u32>,
-    /// Addresses of pods to which entries lead, with the number of times that they come back after
-    /// a removal.
-    pub(super) stale: BTreeMap<IpAddr, u32>,
-    /// True if reading them fails.
-    pub(super) is_unreadable: bool,
+    /// Notes of flows without an entry of their own.
+    pub notes: Notes,
+    pub(super) conntrack: Conntrack,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
     /// Counts of flows by endpoint.
     pub quotas: BTreeMap<u32, u32>,
@@ -48,15 +38,67 @@ pub struct Maps {
     pub(super) rooms: BTreeMap<SharedTable, Room>,
     /// Addresses of endpoints and ENIs.
     pub addresses: BTreeMap<Addr, AddressEntry>,
-    pub(super) counters: NatCounters,
+    pub(super) counted: Counted,
+    pub(super) races: Races,
+    /// True if the kernel refuses everything.
+    pub(super) is_broken: bool,
+}
+
+/// Notes by the side from which their flows come.
+#[derive(Default)]
+pub struct Notes {
+    /// Notes of flows from the outside.
+    pub inbound: BTreeMap<PodTuple, Note>,
+    /// Notes of flows of the host's stack.
+    pub stack: BTreeMap<PodTuple, Note>,
+}
+
+impl Notes {
+    fn of(&mut self, kind: NoteKind) -> &mut BTreeMap<PodTuple, Note> {
+        match kind {
+            NoteKind::Inbound => &mut self.inbound,
+            NoteKind::Stack => &mut self.stack,
+        }
+    }
+}
+
+/// Conntrack.
+#[derive(Default)]
+pub(super) struct Conntrack {
+    pub(super) entries: Vec<PodTuple>,
+    /// The marks of its entries.
+    pub(super) marks: Vec<u32>,
+    /// Addresses of pods to which entries lead, with the number of times that they come back after
+    /// a removal.
+    pub(super) stale: BTreeMap<IpAddr, u32>,
+    /// True if reading it fails.
+    pub(super) is_unreadable: bool,
+}
+
+impl Conntrack {
+    fn readable(&mut self) -> Result<&mut Self> {
+        if self.is_unreadable {
+            bail!("conntrack cannot be read");
+        }
+        Ok(self)
+    }
+}
+
+/// The counters of the programs.
+#[derive(Default)]
+pub(super) struct Counted {
+    pub(super) nat: NatCounters,
     pub(super) refused: Refused,
+}
+
+/// Packets that come while a sweep runs.
+#[derive(Default)]
+pub(super) struct Races {
     /// Flows that were passed to the reaper, and that packets refresh before its check.
     pub(super) busy: Vec<FlowKey>,
     /// Flows that are opened during a scan, too late to be seen: one at each scan, for the pod of
     /// an address.
     pub(super) coming: Vec<(FlowKey, Addr, u32)>,
-    /// True if the kernel refuses everything.
-    pub(super) is_broken: bool,
 }
 
 /// The maps, shared by the sweeper and the test.
@@ -124,18 +166,11 @@ impl Maps {
         self.addresses.insert(pod, entry);
     }
 
-    fn notes(&mut self, kind: NoteKind) -> &mut BTreeMap<PodTuple, Note> {
-        match kind {
-            NoteKind::Inbound => &mut self.inbound,
-            NoteKind::Stack => &mut self.stack,
-        }
-    }
-
     fn retire(&mut self, item: &ReapFlow) -> bool {
         let Some(flow) = self.flows.get_mut(&item.key) else {
             return false;
         };
-        if self.busy.contains(&item.key) {
+        if self.races.busy.contains(&item.key) {
             flow.last_seen = self.now;
         }
         if item.last_seen != ReapFlow::ALWAYS && item.last_seen != flow.last_seen {
@@ -147,8 +182,8 @@ impl Maps {
             *quota = quota.saturating_sub(1);
         }
         let family = Family::of(item.key.remote.into());
-        let removed = self.counters.of(family, NatStat::Removed);
-        self.counters.set(family, NatStat::Removed, removed + 1);
+        let removed = self.counted.nat.of(family, NatStat::Removed);
+        self.counted.nat.set(family, NatStat::Removed, removed + 1);
         true
     }
 }
@@ -163,32 +198,28 @@ impl Tracker for Model {
     }
 
     fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
-        Ok(self.working()?.tracked.contains(tuple))
+        Ok(self.working()?.conntrack.entries.contains(tuple))
     }
 
     fn has_mark(&mut self, Mark { value, mask }: Mark) -> Result<bool> {
-        let maps = self.working()?;
-        if maps.is_unreadable {
-            bail!("conntrack cannot be read");
-        }
-        Ok(maps.marks.iter().any(|mark| mark & mask == value))
+        let mut maps = self.working()?;
+        let mut marks = maps.conntrack.readable()?.marks.iter();
+        Ok(marks.any(|mark| mark & mask == value))
     }
 
     fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed> {
         let mut maps = self.working()?;
-        if maps.is_unreadable {
-            bail!("conntrack cannot be read");
-        }
+        let stale = &mut maps.conntrack.readable()?.stale;
         let mut removed = Removed {
             is_whole: true,
             ..Removed::default()
         };
         for address in gone {
-            if let Some(left) = maps.stale.remove(address) {
+            if let Some(left) = stale.remove(address) {
                 let entry = (1, format!("an entry of {address}"));
                 removed.leading_to.insert(*address, entry);
                 let again = left.checked_sub(1).map(|left| (*address, left));
-                maps.stale.extend(again);
+                stale.extend(again);
             }
         }
         Ok(removed)
@@ -214,17 +245,17 @@ impl Tables for Model {
     }
 
     fn counters(&self) -> Result<NatCounters> {
-        Ok(self.working()?.counters.clone())
+        Ok(self.working()?.counted.nat.clone())
     }
 
     fn refused(&self) -> Result<Refused> {
-        Ok(self.working()?.refused)
+        Ok(self.working()?.counted.refused)
     }
 
     fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
         let mut maps = self.working()?;
         let flows = maps.flows.clone();
-        if let Some((key, pod, endpoint)) = maps.coming.pop() {
+        if let Some((key, pod, endpoint)) = maps.races.coming.pop() {
             maps.open(key, pod, endpoint, 0);
         }
         drop(maps);
@@ -239,7 +270,7 @@ impl Tables for Model {
     }
 
     fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
-        let notes = self.working()?.notes(kind).clone();
+        let notes = self.working()?.notes.of(kind).clone();
         for (tuple, note) in &notes {
             show(tuple, note);
         }
@@ -247,7 +278,7 @@ impl Tables for Model {
     }
 
     fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>> {
-        Ok(self.working()?.notes(kind).get(tuple).copied())
+        Ok(self.working()?.notes.of(kind).get(tuple).copied())
     }
 
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
@@ -344,11 +375,11 @@ impl Tables for Model {
 
     fn reap_notes(&self, kind: NoteKind, notes: &[ReapNote]) -> Result<u64> {
         let mut maps = self.working()?;
-        let before = maps.notes(kind).len();
+        let before = maps.notes.of(kind).len();
         for item in notes {
-            maps.notes(kind).remove(&item.key);
+            maps.notes.of(kind).remove(&item.key);
         }
-        Ok(u64::try_from(before - maps.notes(kind).len())?)
+        Ok(u64::try_from(before - maps.notes.of(kind).len())?)
     }
 }
 

@@ -4,22 +4,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use api::ids::EniNumber;
 use api::types::FlowKind;
-use datapath_common::abi::{
-    Addr, AddressEntry, Flow, FlowKey, PodTuple, ReapFlow, ReapNote, inbound_quota,
-};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple, ReapFlow, ReapNote, inbound_quota};
 use ipam::Family;
 
 use self::blocks::Blocks;
 use self::expiry::{Expiry, Short};
 use self::moved::Moves;
+use self::outcome::Sweep;
 use self::pods::Pods;
 use self::resting::Resting;
-use super::census::{Census, Used};
+use super::census::Used;
 use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
@@ -30,7 +29,6 @@ use crate::room::quota::{Limits, QuotaTable, Quotas};
 use crate::room::rooms::Rooms;
 use crate::room::shortages::Shortages;
 use crate::thread::pace::{HALF, PRESSED};
-use crate::thread::report::Top;
 
 /// Current policy, for flows that were opened under an earlier one.
 pub trait FlowPolicy: Send + Sync {
@@ -80,71 +78,6 @@ impl SweepInput {
             );
         }
         Ok(Some(identities))
-    }
-}
-
-/// Result of a sweep.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sweep {
-    /// Entries that exist, without the expired ones and those of endpoints that are gone.
-    pub census: Census,
-    /// Flows that were removed because they had been idle for too long.
-    pub reaped: u64,
-    /// Flows that were removed because their endpoint is.
-    pub gone: u64,
-    /// Flows that policy would not translate any more.
-    pub exempt: u64,
-    /// Flows of pods that are not where the programs look first under the current policy.
-    pub elsewhere: u64,
-    /// Quotas that were corrected.
-    pub corrected: u64,
-    /// Largest part of its quota that an endpoint uses, from 0 to 1.
-    pub fullest: f64,
-    /// The endpoint with the most flows.
-    pub top: Option<Top>,
-    /// True if closed connections of any endpoint were removed at once.
-    pub is_pressed: bool,
-    /// True if the next sweep is to come soon: a destination is short of ports, or the sweep will
-    /// remove something, provided that it finds it unchanged.
-    pub is_urgent: bool,
-    /// Addresses of endpoints that are gone but still had entries.
-    pub lost: BTreeSet<IpAddr>,
-    /// The ENIs that flows and notes name.
-    pub enis: BTreeSet<EniNumber>,
-    /// Resting numbers that no entry of conntrack carries in its mark.
-    pub unmarked: BTreeSet<EniNumber>,
-    /// The addresses of the endpoints that were to exist.
-    pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
-    /// Error of the look-up in conntrack.
-    pub error: Option<String>,
-    /// Duration of the sweep.
-    pub took: Duration,
-}
-
-impl Sweep {
-    /// Counts a flow that the current policy would not open, or not by this ENI.
-    fn count_by_policy<T: Tables>(
-        &mut self,
-        input: &SweepInput,
-        pods: &mut Pods<'_, T>,
-        key: &FlowKey,
-        flow: &Flow,
-    ) {
-        let Some(policy) = &input.policy else {
-            return;
-        };
-        let (pod, remote) = (flow.pod.into(), key.remote.into());
-        let is_pods = FlowKind::of(flow.endpoint) == FlowKind::Pod;
-        // The host's flow at its own port needs no look-up to go on.
-        if (is_pods || key.port != flow.pod_port) && policy.is_exempt(pod, remote) {
-            self.exempt += 1;
-        }
-        if is_pods {
-            // A flow whose address has no known owner may be elsewhere.
-            let owner = pods.owner(flow.pod, flow.endpoint);
-            let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
-            self.elsewhere += u64::from(!owner.is_some_and(is_there));
-        }
     }
 }
 
@@ -227,13 +160,7 @@ impl<T: Tables> Sweeper<T> {
         self.stack = self.tracker.lifetimes();
         let mut blocks = Blocks::read(&self.tables)?;
         let written = QuotaTable::read(&self.tables)?;
-        let short = Shortages {
-            tables,
-            quotas: written.above(&self.limits, PRESSED),
-            halves: written.above(&self.limits, HALF),
-            crowded: mem::take(&mut self.crowded),
-            greedy: mem::take(&mut self.greedy),
-        };
+        let short = self.shortages(tables, &written);
         sweep.is_pressed = tables.is_any() || !short.quotas.is_empty();
         let mut crowd = Crowd::default();
         let mut endpoints: [HashMap<u32, u32>; 2] = Default::default();
@@ -255,22 +182,13 @@ impl<T: Tables> Sweeper<T> {
             notes.push((kind, removals));
         }
         self.crowded = crowd.crowded(self.limits.ports);
-        sweep.corrected = self.quotas.settle(&self.tables, &written, &counts)?;
-        for removals in flows {
-            let removals = self.ask(removals, &mut sweep);
-            sweep.reaped += self.tables.reap_flows(&removals.expired)?;
-            sweep.gone += self.tables.reap_flows(&removals.orphaned)?;
-        }
-        for (kind, removals) in notes {
-            let removals = self.ask(removals, &mut sweep);
-            sweep.reaped += self.tables.reap_notes(kind, &removals.expired)?;
-            sweep.gone += self.tables.reap_notes(kind, &removals.orphaned)?;
-        }
+        sweep.quotas.corrected = self.quotas.settle(&self.tables, &written, &counts)?;
+        self.remove(Over { flows, notes }, &mut sweep)?;
         sweep.ask_marks(&input.resting, self.tracker.as_mut());
         blocks.clean(&self.tables)?;
         let written = QuotaTable::read(&self.tables)?;
-        sweep.fullest = written.fullest(&self.limits);
-        sweep.top = written.top();
+        sweep.quotas.fullest = written.fullest(&self.limits);
+        sweep.quotas.top = written.top();
         sweep.is_urgent = self.crowded.is_any();
         sweep.is_urgent |= self.quotas.clean(&self.tables, &written, input)?;
         for family in Family::ALL {
@@ -279,6 +197,17 @@ impl<T: Tables> Sweeper<T> {
         self.publish_rooms(&Used::of(&sweep.census))?;
         sweep.took = start.elapsed();
         Ok(sweep)
+    }
+
+    /// Takes what the last sweep found short, and adds what is short now.
+    fn shortages(&mut self, tables: Pressed, written: &QuotaTable) -> Shortages {
+        Shortages {
+            tables,
+            quotas: written.above(&self.limits, PRESSED),
+            halves: written.above(&self.limits, HALF),
+            crowded: mem::take(&mut self.crowded),
+            greedy: mem::take(&mut self.greedy),
+        }
     }
 
     /// Scans the translated flows of a family, and counts them for each endpoint.
@@ -306,7 +235,7 @@ impl<T: Tables> Sweeper<T> {
                 sweep.lost.insert(flow.pod.into());
             } else {
                 // A packet may come yet for one that is over.
-                sweep.count_by_policy(input, &mut pods, key, flow);
+                sweep.outdated.count(input, &mut pods, key, flow);
             }
             let expiry = Expiry {
                 short: short.of_flow(family, key, flow),
@@ -385,6 +314,21 @@ impl<T: Tables> Sweeper<T> {
         Ok(removals)
     }
 
+    /// Makes the reaper remove what is over.
+    fn remove(&mut self, over: Over, sweep: &mut Sweep) -> Result<()> {
+        for removals in over.flows {
+            let removals = self.ask(removals, sweep);
+            sweep.reaped.idle += self.tables.reap_flows(&removals.expired)?;
+            sweep.reaped.gone += self.tables.reap_flows(&removals.orphaned)?;
+        }
+        for (kind, removals) in over.notes {
+            let removals = self.ask(removals, sweep);
+            sweep.reaped.idle += self.tables.reap_notes(kind, &removals.expired)?;
+            sweep.reaped.gone += self.tables.reap_notes(kind, &removals.orphaned)?;
+        }
+        Ok(())
+    }
+
     /// Adds the flows that are not in conntrack any more to those that are over. Flows stay where
     /// conntrack cannot be read.
     fn ask<I>(&mut self, mut removals: Removals<I>, sweep: &mut Sweep) -> Removals<I> {
@@ -408,6 +352,12 @@ struct Seen<'a> {
     crowd: &'a mut Crowd,
     /// Flows of each endpoint.
     endpoints: &'a mut HashMap<u32, u32>,
+}
+
+/// Entries to remove.
+struct Over {
+    flows: Vec<Removals<ReapFlow>>,
+    notes: Vec<(NoteKind, Removals<ReapNote>)>,
 }
 
 /// Flows of each endpoint in both tables.
@@ -442,6 +392,7 @@ impl<I> Default for Removals<I> {
 pub(super) mod blocks;
 pub(super) mod expiry;
 pub(super) mod moved;
+pub(super) mod outcome;
 pub(super) mod pods;
 pub(super) mod resting;
 pub(super) mod stale;

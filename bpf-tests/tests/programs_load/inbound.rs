@@ -76,9 +76,9 @@ fn those_that_are_over_make_room_at_once() {
             refused += 1;
             check(&node, QUOTA);
             // Too early for their last segments.
-            assert_eq!(node.sweep(true).reaped, 0);
+            assert_eq!(node.sweep(true).reaped.idle, 0);
             age(&node, 3);
-            assert_eq!(node.sweep(true).reaped, u64::from(QUOTA - 1));
+            assert_eq!(node.sweep(true).reaped.idle, u64::from(QUOTA - 1));
             assert!(whole(&driver, numbered(0, number)));
         }
         assert_eq!(refused, 4);
@@ -101,10 +101,10 @@ fn half_open_ones_go_early_where_room_is_short_and_completed_ones_do_not() {
         let scanned = (2..2 * QUOTA).filter(|number| open(&driver, numbered(0, *number)));
         assert_eq!(scanned.count(), usize::try_from(QUOTA).unwrap() - 2);
         age(&node, 10);
-        assert_eq!(node.sweep(true).reaped, 0);
+        assert_eq!(node.sweep(true).reaped.idle, 0);
         age(&node, 11);
         // The endpoint's quota is full, the table is not.
-        assert_eq!(node.sweep(false).reaped, u64::from(QUOTA - 2));
+        assert_eq!(node.sweep(false).reaped.idle, u64::from(QUOTA - 2));
         check(&node, 2);
         for tuple in completed {
             assert!(driver.reply(tuple, Kind::Ack));
@@ -121,16 +121,16 @@ fn a_silent_one_is_answered_after_an_hour() {
         let silent = numbered(0, 0);
         assert!(open(&driver, silent) && driver.call(silent, Kind::Ack));
         age(&node, 3600);
-        assert_eq!(node.sweep(true).reaped, 0);
+        assert_eq!(node.sweep(true).reaped.idle, 0);
         assert!(driver.call(silent, Kind::Ack) && driver.reply(silent, Kind::Ack));
         // A reset that the pod does not believe is none.
         assert!(driver.call(silent, Kind::Rst) && driver.reply(silent, Kind::Ack));
         age(&node, 3600);
-        assert_eq!(node.sweep(true).reaped, 0);
+        assert_eq!(node.sweep(true).reaped.idle, 0);
         // A half-open connection is over after four minutes.
         assert!(open(&driver, numbered(0, 1)));
         let half = node.inbound_key(numbered(0, 1), protocol::TCP);
         node.set_inbound_idle(&half, 242);
-        assert_eq!(node.sweep(false).reaped, 1);
+        assert_eq!(node.sweep(false).reaped.idle, 1);
     }
 }

@@ -87,7 +87,7 @@ fn flows_live_as_long_as_their_phase_allows() {
         for (key, case) in &flows {
             node.set_idle(key, case.lifetime + 1);
             let sweep = node.sweep(false);
-            assert_eq!(sweep.reaped, 1, "{case:?}");
+            assert_eq!(sweep.reaped.idle, 1, "{case:?}");
             assert_eq!(node.flows().get(key).unwrap(), None, "{case:?}");
             left -= 1;
             assert_eq!(node.flows().entries().unwrap().len(), left);
@@ -109,7 +109,7 @@ fn notes_of_calls_live_as_long_as_their_phase_allows() {
         for (tuple, case) in &notes {
             node.set_inbound_idle(tuple, case.lifetime + 1);
             let sweep = node.sweep(false);
-            assert_eq!(sweep.reaped, 1, "{case:?}");
+            assert_eq!(sweep.reaped.idle, 1, "{case:?}");
             assert_eq!(node.inbound().get(tuple).unwrap(), None, "{case:?}");
             left -= 1;
             assert_eq!(node.inbound().entries().unwrap().len(), left);

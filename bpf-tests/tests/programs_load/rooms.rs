@@ -69,7 +69,7 @@ fn fair(node: &mut Node, take: Take) {
         0,
         "up to half of the table nothing is counted"
     );
-    assert_eq!(node.sweep(false).reaped, 0);
+    assert_eq!(node.sweep(false).reaped.idle, 0);
     let taken = taken + take_all(node, take, each..CAPACITY);
     let room = Room::of(u64::from(taken), CAPACITY);
     let most = room.open + u32::try_from(GREEDY).unwrap() * room.share;

@@ -71,7 +71,7 @@ fn idle_connections_survive_short_ones() {
         node.age(3);
         let sweep = node.sweep(true);
         assert_eq!(sweep.census.translated(ipam::Family::V4), u64::from(IDLE));
-        reaped += sweep.reaped;
+        reaped += sweep.reaped.idle;
         swept += sweep.took;
         sweeps += 1;
     }
@@ -147,9 +147,9 @@ fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
                 });
                 (packets.join().unwrap(), sweep.join().unwrap())
             });
-            reaped += sweep.reaped;
+            reaped += sweep.reaped.idle;
             // Flows that came and went during the sweep need no correction.
-            assert_eq!(sweep.corrected, 0, "{sweep:?}");
+            assert_eq!(sweep.quotas.corrected, 0, "{sweep:?}");
             for (number, port) in (0..RACING).zip(given) {
                 let Some(port) = port else {
                     // The end came first. The next packet of the pod opens the flow again.
@@ -173,6 +173,9 @@ fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
         assert!(passed > 0, "no packet was first");
         // No count became wrong in between.
         let again = [node.sweep(false), node.sweep(false)];
-        assert!(again.iter().all(|sweep| sweep.corrected == 0), "{again:?}");
+        assert!(
+            again.iter().all(|sweep| sweep.quotas.corrected == 0),
+            "{again:?}"
+        );
     }
 }

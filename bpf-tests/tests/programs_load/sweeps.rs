@@ -47,13 +47,13 @@ fn closed_flows_alone_go_early_and_not_before_they_have_been_idle() {
             }
         };
         set_idle(&node, 0);
-        assert_eq!(node.sweep(true).reaped, 0, "closed, but not idle");
+        assert_eq!(node.sweep(true).reaped.idle, 0, "closed, but not idle");
         set_idle(&node, 10);
-        assert_eq!(node.sweep(false).reaped, 0, "room is not short");
+        assert_eq!(node.sweep(false).reaped.idle, 0, "room is not short");
         // The second that a packet's time may be off.
         let least = Lifetimes::default().closed_under_pressure;
         set_idle(&node, least.as_secs() + 1);
-        assert_eq!(node.sweep(true).reaped, 1 + 1);
+        assert_eq!(node.sweep(true).reaped.idle, 1 + 1);
         for (key, case) in &flows {
             let is_there = node.flows().get(key).unwrap().is_some();
             assert_eq!(is_there, !case.is_closed, "{case:?}");
@@ -88,10 +88,10 @@ fn flows_go_with_their_endpoint_and_no_other() {
             };
             assert!(driver.call(call, Kind::Udp));
         }
-        assert_eq!(node.sweep(true).gone, 0);
+        assert_eq!(node.sweep(true).reaped.gone, 0);
         node.remove_pod(0);
         let sweep = node.sweep(false);
-        assert_eq!((sweep.reaped, sweep.gone), (0, 500 + 250));
+        assert_eq!((sweep.reaped.idle, sweep.reaped.gone), (0, 500 + 250));
         assert_eq!((node.quota(0), node.quota(1)), (0, 500));
         assert_eq!(node.inbound().entries().unwrap().len(), 250);
         node.check();
@@ -111,7 +111,7 @@ fn flows_do_not_pass_to_the_next_pod_with_the_address() {
     }
     // Behind the device of a pod that has no flow.
     node.replace_pod(0, crate::world::veth(PODS - 1));
-    assert_eq!(node.sweep(false).gone, 100);
+    assert_eq!(node.sweep(false).reaped.gone, 100);
     assert_eq!((node.quota(0), node.quota(1)), (0, 100));
     node.check();
 }
@@ -123,11 +123,11 @@ fn an_endpoint_that_is_not_known_yet_keeps_its_flows() {
     let port = node.driver.connect(numbered(0, 1));
     node.remove_pod(0);
     let input = std::mem::take(&mut node.input);
-    assert_eq!(node.sweep(true).gone, 0);
+    assert_eq!(node.sweep(true).reaped.gone, 0);
     let key = node.key(numbered(0, 1), port, protocol::TCP);
     assert!(node.flows().get(&key).unwrap().is_some());
     node.input = input;
-    assert_eq!(node.sweep(false).gone, 1);
+    assert_eq!(node.sweep(false).reaped.gone, 1);
 }
 
 #[test]
@@ -150,11 +150,11 @@ fn a_full_map_has_room_again_once_flows_are_over() {
         assert_eq!(driver.send(numbered(2, 1), Kind::Syn), Sent::Dropped);
         assert_eq!(node.dropped(DropReason::FlowsFull), 1);
         // Full of live flows: pressure takes none of them.
-        assert_eq!(node.sweep(true).reaped, 0);
+        assert_eq!(node.sweep(true).reaped.idle, 0);
         assert_eq!(driver.send(numbered(2, 1), Kind::Syn), Sent::Dropped);
         node.age(32);
         let sweep = node.sweep(true);
-        assert_eq!(sweep.reaped, u64::from(CAPACITY - 100));
+        assert_eq!(sweep.reaped.idle, u64::from(CAPACITY - 100));
         let used = Used::of(&sweep.census);
         assert_eq!(used.flows_v4 + used.flows_v6, 100);
         for number in 100..CAPACITY {
@@ -187,7 +187,7 @@ fn a_full_map_of_flows_from_the_outside_has_room_again_once_they_are_over() {
         for (tuple, _) in node.inbound().entries().unwrap() {
             node.set_inbound_idle(&tuple, 32);
         }
-        assert_eq!(node.sweep(true).reaped, u64::from(CAPACITY - 1));
+        assert_eq!(node.sweep(true).reaped.idle, u64::from(CAPACITY - 1));
         assert!(driver.call(numbered(0, CAPACITY), Kind::Udp));
         assert!(driver.reply(numbered(0, 7), Kind::Udp));
     }
@@ -231,10 +231,10 @@ fn a_syn_flood_of_a_pod_harms_that_pod_alone() {
         assert_alive(&driver, own, own_port);
         // Pressure does not help it: a SYN that was not answered is no closed connection.
         node.age(60);
-        assert_eq!(node.sweep(true).reaped, 0);
+        assert_eq!(node.sweep(true).reaped.idle, 0);
         node.age(242 - 60);
         let over = u64::from(settings.quotas.endpoint - 1);
-        assert_eq!(node.sweep(false).reaped, over);
+        assert_eq!(node.sweep(false).reaped.idle, over);
         node.check();
         assert_eq!(flood(1024, 3024), 2000);
         for (tuple, port) in others {

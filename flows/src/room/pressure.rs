@@ -33,7 +33,7 @@ pub fn pressure(report: &Report, now: Instant, name: impl Fn(u32) -> String) -> 
             "packets of new flows were dropped within the last 5 minutes: {refused}"
         ));
     }
-    let top = report.last.as_ref().and_then(|(_, sweep)| sweep.top);
+    let top = report.last.as_ref().and_then(|(_, sweep)| sweep.quotas.top);
     let Some(Top { endpoint, flows }) = top.filter(|_| !short.is_empty()) else {
         return short;
     };
@@ -45,7 +45,7 @@ pub fn pressure(report: &Report, now: Instant, name: impl Fn(u32) -> String) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Capacities, Sweep, Used};
+    use crate::{Capacities, QuotaUse, Sweep, Used};
 
     #[test]
     fn a_table_whose_rest_is_for_shares_is_told_with_who_has_most() {
@@ -70,10 +70,13 @@ mod tests {
         let expected = ["the flow table ipv4 has 56 of 64 flows"];
         assert_eq!(pressure(&report, now, name), expected);
         let sweep = Sweep {
-            top: Some(Top {
-                endpoint: 7,
-                flows: 50,
-            }),
+            quotas: QuotaUse {
+                top: Some(Top {
+                    endpoint: 7,
+                    flows: 50,
+                }),
+                ..QuotaUse::default()
+            },
             ..Sweep::default()
         };
         report.last = Some((now, sweep));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use api::ids::EniNumber;
 
-use crate::sweep::Sweep;
+use crate::sweep::outcome::Sweep;
 use crate::tracker::Tracker;
 
 /// Some bits of a packet mark, and what they are.

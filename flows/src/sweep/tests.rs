@@ -65,11 +65,11 @@ fn idle_flows_go_and_others_stay() {
         maps.open(v6, POD, ENDPOINT, 40);
         // A packet comes between the scan and the reaper's check.
         maps.open(key(50_003), POD, ENDPOINT, 31);
-        maps.busy.push(key(50_003));
+        maps.races.busy.push(key(50_003));
     }
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
-    assert_eq!((sweep.reaped, sweep.gone), (2, 0));
+    assert_eq!((sweep.reaped.idle, sweep.reaped.gone), (2, 0));
     assert_eq!(sweep.census.translated(Family::V4), 2);
     assert_eq!(sweep.census.translated(Family::V6), 0);
 }
@@ -86,8 +86,11 @@ fn closed_connections_go_at_once_where_room_is_short() {
         flow.progress_in = SYN | DATA | FIN;
         maps.open(key(50_000), POD, ENDPOINT, 3);
     }
-    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 0);
-    assert_eq!(sweeper.sweep(&around(&[POD]), true).unwrap().reaped, 1);
+    assert_eq!(
+        sweeper.sweep(&around(&[POD]), false).unwrap().reaped.idle,
+        0
+    );
+    assert_eq!(sweeper.sweep(&around(&[POD]), true).unwrap().reaped.idle, 1);
     assert_eq!(ports(&sweeper), [50_000]);
 }
 
@@ -103,23 +106,25 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         maps.open(key(50_002), OTHER, ENDPOINT + 1, 0);
         // The host's.
         maps.open(key(50_003), REMOTE, 0, 0);
-        maps.inbound
+        maps.notes
+            .inbound
             .insert(inbound, Note::new(&inbound, START, ENDPOINT + 1, 0));
         let earlier = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        maps.inbound
+        maps.notes
+            .inbound
             .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
     }
     // The datapath does not know OTHER, and the set of endpoints is unknown.
     let sweep = sweeper.sweep(&SweepInput::default(), false).unwrap();
-    assert_eq!(sweep.gone, 2, "a translated flow and a note");
+    assert_eq!(sweep.reaped.gone, 2, "a translated flow and a note");
     assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
     // It is to be there, but is not yet.
     let sweep = sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
-    assert_eq!(sweep.gone, 0);
+    assert_eq!(sweep.reaped.gone, 0);
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
-    assert_eq!(sweep.gone, 2, "the translated flow and the note");
+    assert_eq!(sweep.reaped.gone, 2, "the translated flow and the note");
     assert_eq!(ports(&sweeper), [50_000, 50_003]);
-    assert!(sweeper.tables.maps().inbound.is_empty());
+    assert!(sweeper.tables.maps().notes.inbound.is_empty());
 }
 
 #[test]
@@ -139,7 +144,7 @@ fn an_address_is_quiet_once_a_sweep_found_nothing_of_its_last_owner() {
     // Notes count as flows do, also one that would go by its age.
     let tuple = stack(protocol::UDP, 8080);
     let note = Note::new(&tuple, 1, ENDPOINT, DATA);
-    sweeper.tables.maps().stack.insert(tuple, note);
+    sweeper.tables.maps().notes.stack.insert(tuple, note);
     assert!(!is_quiet(&mut sweeper, &[]), "there was a note");
     assert!(is_quiet(&mut sweeper, &[]));
     assert!(!Report::default().is_quiet(POD.into()), "before any sweep");
@@ -150,7 +155,7 @@ fn a_record_that_cannot_be_read_costs_its_pod_no_flow() {
     let mut sweeper = sweeper();
     sweeper.tables.maps().open(key(50_000), POD, ENDPOINT, 0);
     // The agent does not know the endpoint, but its entry was left alone.
-    assert_eq!(sweeper.sweep(&around(&[]), false).unwrap().gone, 0);
+    assert_eq!(sweeper.sweep(&around(&[]), false).unwrap().reaped.gone, 0);
 }
 
 #[test]
@@ -159,13 +164,25 @@ fn notes_from_outside_go_when_they_are_idle() {
     let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
     {
         let mut maps = sweeper.tables.maps();
-        maps.inbound
+        maps.notes
+            .inbound
             .insert(note(1), Note::new(&note(1), START - 3_100, ENDPOINT, 0));
-        maps.inbound
+        maps.notes
+            .inbound
             .insert(note(2), Note::new(&note(2), START - 3_100, ENDPOINT, DATA));
     }
-    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
-    let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
+    assert_eq!(
+        sweeper.sweep(&around(&[POD]), false).unwrap().reaped.idle,
+        1
+    );
+    let left: Vec<_> = sweeper
+        .tables
+        .maps()
+        .notes
+        .inbound
+        .keys()
+        .copied()
+        .collect();
     assert_eq!(left, [note(2)]);
 }
 
@@ -247,9 +264,9 @@ fn flows_that_policy_exempts_by_now_are_counted() {
         moved.pod_port = 51_000_u16.to_be();
     }
     let mut around = around(&[POD]);
-    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 0);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().outdated.exempt, 0);
     around.policy = Some(Arc::new(ExemptRemote));
-    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 2);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().outdated.exempt, 2);
 }
 
 #[test]
@@ -266,7 +283,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
         maps.open(key(50_003), POD, ENDPOINT + 2, 0);
     }
     let mut around = around(&[POD, OTHER]);
-    assert_eq!(sweeper.sweep(&around, false).unwrap().elsewhere, 0);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().outdated.elsewhere, 0);
     around.policy = Some(Arc::new(ExemptRemote));
     {
         let mut maps = sweeper.tables.maps();
@@ -275,7 +292,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
         maps.open(key(50_004), POD, ENDPOINT, 100);
     }
     let sweep = sweeper.sweep(&around, false).unwrap();
-    assert_eq!((sweep.elsewhere, sweep.gone), (3, 1));
+    assert_eq!((sweep.outdated.elsewhere, sweep.reaped.gone), (3, 1));
 }
 
 /// A flow of the host's stack.
@@ -303,13 +320,14 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
             let seen = maps.now - age * u64::from(HERTZ);
             let mut note = Note::new(&tuple, seen, ENDPOINT, out);
             note.progress_in = inward;
-            maps.stack.insert(tuple, note);
+            maps.notes.stack.insert(tuple, note);
         }
-        maps.tracked = vec![stack(protocol::TCP, 6), stack(protocol::UDP, 1)];
+        maps.conntrack.entries = vec![stack(protocol::TCP, 6), stack(protocol::UDP, 1)];
     }
     let left = |sweeper: &Sweeper<Model>| {
         let maps = sweeper.tables.maps();
-        maps.stack
+        maps.notes
+            .stack
             .keys()
             .map(|tuple| tuple.pod_port)
             .collect::<BTreeSet<_>>()
@@ -317,17 +335,21 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(left(&sweeper), BTreeSet::from([2, 3, 6, 7]));
     // Entries that were looked up in conntrack count until the next sweep.
-    assert_eq!((sweep.reaped, sweep.census.stack()), (3, 5));
+    assert_eq!((sweep.reaped.idle, sweep.census.stack()), (3, 5));
     // With their endpoint they go at once, whatever conntrack has.
     let other = PodTuple::new(protocol::TCP, OTHER, 8, REMOTE, 2);
     {
         let mut maps = sweeper.tables.maps();
         let now = maps.now;
-        maps.stack
+        maps.notes
+            .stack
             .insert(other, Note::new(&other, now, ENDPOINT + 1, SYN));
-        maps.tracked.push(other);
+        maps.conntrack.entries.push(other);
     }
-    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().gone, 1);
+    assert_eq!(
+        sweeper.sweep(&around(&[POD]), false).unwrap().reaped.gone,
+        1
+    );
 }
 
 #[test]
@@ -340,11 +362,15 @@ fn closed_connections_of_the_stack_are_not_asked_for_where_room_is_short() {
             let seen = maps.now - 200 * u64::from(HERTZ);
             let mut note = Note::new(&closed, seen, ENDPOINT, SYN | DATA | FIN);
             note.progress_in = SYN | DATA | FIN;
-            maps.stack.insert(closed, note);
-            maps.tracked = vec![closed];
+            maps.notes.stack.insert(closed, note);
+            maps.conntrack.entries = vec![closed];
         }
         sweeper.sweep(&around(&[POD]), is_pressed).unwrap();
-        assert_eq!(sweeper.tables.maps().stack.len(), left, "{is_pressed}");
+        assert_eq!(
+            sweeper.tables.maps().notes.stack.len(),
+            left,
+            "{is_pressed}"
+        );
     }
 }
 
@@ -367,7 +393,7 @@ fn a_translated_flow_of_the_stack_lives_while_conntrack_has_it() {
             flow.stack = stack;
         }
         let port = 50_003_u16.to_be();
-        maps.tracked = vec![PodTuple::new(
+        maps.conntrack.entries = vec![PodTuple::new(
             protocol::TCP,
             POD,
             port,
@@ -408,12 +434,16 @@ fn a_resting_number_is_free_once_no_flow_note_or_mark_carries_it() {
     assert!(!is_free(Resting::new(), |_| {}));
     assert!(is_free(resting.clone(), |_| {}));
     // Exception and done are not part of the number.
-    assert!(!is_free(resting.clone(), |maps| maps.marks = vec![0xc200_4000]));
-    assert!(is_free(resting.clone(), |maps| maps.marks = vec![0x0300_0000]));
+    assert!(!is_free(resting.clone(), |maps| maps.conntrack.marks =
+        vec![0xc200_4000]));
+    assert!(is_free(resting.clone(), |maps| maps.conntrack.marks =
+        vec![0x0300_0000]));
     assert!(!is_free(resting.clone(), |maps| {
         maps.open(key(50_000), POD, ENDPOINT, 0);
     }));
     assert!(is_free(resting.clone(), |maps| maps.flows.clear()));
     // A number goes on resting while conntrack cannot be read.
-    assert!(!is_free(resting.clone(), |maps| maps.is_unreadable = true));
+    assert!(!is_free(resting.clone(), |maps| maps
+        .conntrack
+        .is_unreadable = true));
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use api::ids::EniNumber;
 
 use crate::census::Used;
-use crate::sweep::Sweep;
+use crate::sweep::outcome::Sweep;
 use crate::tables::{Capacities, NatCounters};
 use crate::view::refusals::Refusals;
 
@@ -86,12 +86,12 @@ impl Report {
     }
 
     pub(crate) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
-        self.reaped += sweep.reaped;
+        self.reaped += sweep.reaped.idle;
         if sweep.is_pressed {
-            self.reaped_pressed += sweep.reaped;
+            self.reaped_pressed += sweep.reaped.idle;
         }
-        self.gone += sweep.gone;
-        self.corrected += sweep.corrected;
+        self.gone += sweep.reaped.gone;
+        self.corrected += sweep.quotas.corrected;
         self.used = Used::of(&sweep.census);
         self.capacities = Some(capacities);
         self.error.clone_from(&sweep.error);

@@ -141,7 +141,7 @@ impl<T: Tables> Runner<T> {
         let before = self.last.as_ref();
         let (used, fullest) = swept.as_ref().map_or_else(
             |_error| before.map_or_else(Default::default, |last| (last.used, last.fullest)),
-            |sweep| (Used::of(&sweep.census), sweep.fullest),
+            |sweep| (Used::of(&sweep.census), sweep.quotas.fullest),
         );
         self.last = Some(Last {
             ended: Instant::now(),
@@ -154,13 +154,13 @@ impl<T: Tables> Runner<T> {
         });
         let sweep = swept?;
         let found = CompatLookups {
-            exempt: sweep.exempt != 0,
-            elsewhere: sweep.elsewhere != 0,
+            exempt: sweep.outdated.exempt != 0,
+            elsewhere: sweep.outdated.elsewhere != 0,
         };
         self.handle.needs(mark, found)?;
         tracing::debug!(
-            reaped = sweep.reaped,
-            gone = sweep.gone,
+            reaped = sweep.reaped.idle,
+            gone = sweep.reaped.gone,
             pressed = sweep.is_pressed,
             took = ?sweep.took,
             "translated flows swept"

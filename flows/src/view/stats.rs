@@ -148,8 +148,8 @@ pub fn status(report: &Report) -> NatStatus {
         last_sweep: report.last.as_ref().map(|(ended, sweep)| LastSweep {
             seconds_ago: ended.elapsed().as_secs(),
             took_ms: millis(sweep.took),
-            removed: sweep.reaped + sweep.gone,
-            exempt: sweep.exempt,
+            removed: sweep.reaped.idle + sweep.reaped.gone,
+            exempt: sweep.outdated.exempt,
             under_pressure: sweep.is_pressed,
         }),
         error: report.error.clone(),

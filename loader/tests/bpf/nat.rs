@@ -144,11 +144,14 @@ fn a_dump_shows_every_flow_once_and_the_reaper_takes_the_idle_ones() {
 
         let mut sweeper = sweeper(tables);
         let sweep = sweeper.sweep(&around(), false).unwrap();
-        assert_eq!((sweep.reaped, sweep.gone, sweep.corrected), (1_000, 0, 0));
+        assert_eq!(
+            (sweep.reaped.idle, sweep.reaped.gone, sweep.quotas.corrected),
+            (1_000, 0, 0)
+        );
         assert_eq!(sweep.census.translated(Family::V4), 9_000);
         assert_eq!(quota(world, ENDPOINT), 9_000);
         let again = sweeper.sweep(&around(), false).unwrap();
-        assert_eq!((again.reaped, again.corrected), (0, 0));
+        assert_eq!((again.reaped.idle, again.quotas.corrected), (0, 0));
     });
 }
 
@@ -241,7 +244,7 @@ fn with_a_flow_goes_what_is_about_it() {
         blocks.insert(other, Plain(block), 0).unwrap();
 
         let mut sweeper = sweeper(tables);
-        assert_eq!(sweeper.sweep(&around(), false).unwrap().reaped, 1);
+        assert_eq!(sweeper.sweep(&around(), false).unwrap().reaped.idle, 1);
         let left: Vec<_> = moved.keys().map(|key| key.unwrap().0).collect();
         assert_eq!(left, [tuple(&busy)]);
         let (word, bit) = ports::bit_of(50_001);
@@ -272,13 +275,13 @@ fn a_count_that_is_off_is_corrected() {
         let mut sweeper = sweeper(tables);
         for corrected in [0, 1, 0] {
             let sweep = sweeper.sweep(&around(), false).unwrap();
-            assert_eq!(sweep.corrected, corrected);
+            assert_eq!(sweep.quotas.corrected, corrected);
         }
         assert_eq!(quota(world, ENDPOINT), 1);
         quotas.remove(&Plain(ENDPOINT)).unwrap();
         for corrected in [0, 1, 0] {
             let sweep = sweeper.sweep(&around(), false).unwrap();
-            assert_eq!(sweep.corrected, corrected);
+            assert_eq!(sweep.quotas.corrected, corrected);
         }
         assert_eq!(quota(world, ENDPOINT), 1);
     });

@@ -11,7 +11,8 @@ fn a_quota_is_corrected_when_it_is_off_twice() {
     };
     sweeper.tables.maps().open(key(50_000), POD, ENDPOINT, 0);
     let around = around(&[POD]);
-    let corrected = |sweeper: &mut Sweeper<Model>| sweeper.sweep(&around, false).unwrap().corrected;
+    let corrected =
+        |sweeper: &mut Sweeper<Model>| sweeper.sweep(&around, false).unwrap().quotas.corrected;
     set(&sweeper, 5);
     assert_eq!(corrected(&mut sweeper), 0);
     set(&sweeper, 0);
@@ -40,13 +41,17 @@ fn flows_that_outlive_a_sweep_by_a_packet_count() {
         {
             let mut maps = sweeper.tables.maps();
             maps.now += 1000 * u64::from(HERTZ);
-            maps.busy = vec![key(50_000)];
+            maps.races.busy = vec![key(50_000)];
             if round == 0 {
                 maps.open(key(50_000), POD, ENDPOINT, 1000);
             }
         }
         let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
-        assert_eq!((sweep.reaped, sweep.corrected), (0, 0), "round {round}");
+        assert_eq!(
+            (sweep.reaped.idle, sweep.quotas.corrected),
+            (0, 0),
+            "round {round}"
+        );
     }
     assert_eq!(sweeper.tables.maps().quotas[&ENDPOINT], 1);
 }
@@ -64,12 +69,12 @@ fn flows_that_come_during_a_sweep_are_no_difference() {
             let quota = maps.quotas.get_mut(&ENDPOINT).unwrap();
             *quota = u32::try_from(i64::from(*quota) + off).unwrap();
             // A sweep has two scans: one for each family.
-            maps.coming = (0..12)
+            maps.races.coming = (0..12)
                 .map(|number| (key(51_000 + number), POD, ENDPOINT))
                 .collect();
         }
         let sweeps = (0..6).map(|_| sweeper.sweep(&around(&[POD]), false).unwrap());
-        let corrected: u64 = sweeps.map(|sweep| sweep.corrected).sum();
+        let corrected: u64 = sweeps.map(|sweep| sweep.quotas.corrected).sum();
         assert_eq!(corrected > 0, off != 0, "off by {off}");
         // Nothing comes any more.
         for _ in 0..2 {
@@ -88,13 +93,14 @@ fn flows_from_outside_have_a_count_of_their_own() {
         maps.open(key(50_000), POD, ENDPOINT, 0);
         maps.quotas.insert(ENDPOINT, 1);
         for port in 1..=3 {
-            maps.inbound
+            maps.notes
+                .inbound
                 .insert(note(port), Note::new(&note(port), START, ENDPOINT, 0));
         }
     }
     let around = around(&[POD]);
     sweeper.sweep(&around, false).unwrap();
-    assert_eq!(sweeper.sweep(&around, false).unwrap().corrected, 1);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().quotas.corrected, 1);
     let quotas = sweeper.tables.maps().quotas.clone();
     assert_eq!(quotas, [(ENDPOINT, 1), (inbound_quota(ENDPOINT), 3)].into());
 }
@@ -105,7 +111,7 @@ fn the_fullest_quota_is_told() {
     let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
     let fullest = |sweeper: &mut Sweeper<Model>| {
         let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
-        (sweep.fullest * 1000.0).round()
+        (sweep.quotas.fullest * 1000.0).round()
     };
     assert!(fullest(&mut sweeper).abs() < f64::EPSILON);
     sweeper.tables.maps().open(key(50_003), REMOTE, 0, 0);
@@ -116,7 +122,7 @@ fn the_fullest_quota_is_told() {
     for port in 1..=3 {
         let value = Note::new(&note(port), START, ENDPOINT, 0);
         let mut maps = sweeper.tables.maps();
-        maps.inbound.insert(note(port), value);
+        maps.notes.inbound.insert(note(port), value);
         *maps.quotas.entry(inbound_quota(ENDPOINT)).or_default() += 1;
     }
     assert!(

@@ -36,11 +36,11 @@ fn a_full_quota_shortens_its_endpoints_flows_and_no_others() {
     put(&sweeper, tcp(50_200), ANOTHER, closed);
     let sweep = sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
     assert!(sweep.is_pressed);
-    assert_eq!(sweep.reaped, 1);
+    assert_eq!(sweep.reaped.idle, 1);
     assert!(!ports(&sweeper).contains(&50_100));
     assert!(ports(&sweeper).contains(&50_200));
     let sweep = sweeper.sweep(&around(&[POD, OTHER]), true).unwrap();
-    assert_eq!(sweep.reaped, 1, "the table is short of room for all");
+    assert_eq!(sweep.reaped.idle, 1, "the table is short of room for all");
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn half_open_flows_of_who_has_most_at_a_destination_go_at_the_next_sweep() {
     sweeper.tables.maps().blocks.push(busy);
     let pods = around(&[POD, OTHER]);
     assert_eq!(
-        sweeper.sweep(&pods, false).unwrap().reaped,
+        sweeper.sweep(&pods, false).unwrap().reaped.idle,
         0,
         "not known yet"
     );
-    assert_eq!(sweeper.sweep(&pods, false).unwrap().reaped, 7);
+    assert_eq!(sweeper.sweep(&pods, false).unwrap().reaped.idle, 7);
     assert_eq!(ports(&sweeper), [50_300, 50_200, 50_100, 50_101]);
 }
 
@@ -114,11 +114,11 @@ fn unanswered_flows_of_who_has_most_of_a_table_that_is_short_go_early() {
         },
     );
     assert_eq!(
-        sweeper.sweep(&pods, false).unwrap().reaped,
+        sweeper.sweep(&pods, false).unwrap().reaped.idle,
         0,
         "room for all"
     );
-    assert_eq!(sweeper.sweep(&pods, short).unwrap().reaped, 7 + 1);
+    assert_eq!(sweeper.sweep(&pods, short).unwrap().reaped.idle, 7 + 1);
     let mut left = ports(&sweeper);
     left.sort_unstable();
     assert_eq!(left, [50_001, 50_002, 50_100, 50_200, 50_200]);

@@ -129,7 +129,8 @@ fn a_failed_allocation_wakes_it_and_a_full_quota_is_pressure() {
     bench
         .model
         .maps()
-        .counters
+        .counted
+        .nat
         .set(Family::V6, NatStat::Failed, 1);
     until("a sweep under pressure", || sweeps() == Some(true));
 }
@@ -194,9 +195,9 @@ fn it_answers_and_flushes() {
 fn an_address_waits_until_conntrack_has_nothing_of_its_last_pod() {
     let mut bench = Bench::new();
     let address = IpAddr::from(POD);
-    bench.model.maps().stale.insert(address, 1);
+    bench.model.maps().conntrack.stale.insert(address, 1);
     let others = IpAddr::from(REMOTE);
-    bench.model.maps().stale.insert(others, 1);
+    bench.model.maps().conntrack.stale.insert(others, 1);
     bench.start();
     assert!(!bench.handle.is_forgotten(address), "nothing was requested");
     bench.handle.set_leaving(&BTreeSet::from([address]));
@@ -206,7 +207,7 @@ fn an_address_waits_until_conntrack_has_nothing_of_its_last_pod() {
     });
     assert!(!bench.handle.is_forgotten(address));
     until("they stay away", || bench.handle.is_forgotten(address));
-    let left = bench.model.maps().stale.clone();
+    let left = bench.model.maps().conntrack.stale.clone();
     assert_eq!(left.into_keys().collect::<Vec<_>>(), [others]);
 }
 

@@ -93,7 +93,7 @@ impl Scene {
         let key = Packet::from(tuple).tuple().unwrap();
         let endpoint = self.identity(&tuple.source.address.to_string());
         let note = Note::new(&key, 0, endpoint, 0).by(eni);
-        self.flows.maps().stack.insert(key, note);
+        self.flows.maps().notes.stack.insert(key, note);
     }
 }
 
@@ -371,7 +371,7 @@ fn a_known_flow_keeps_its_way() {
         .tuple()
         .unwrap();
     let note = Note::new(&key, 0, identity, 0);
-    scene.flows.maps().inbound.insert(key, note);
+    scene.flows.maps().notes.inbound.insert(key, note);
     assert_eq!(scene.says("tcp", pod, "1.1.1.1:9").1, "inbound");
     let dropped = scene.says("47", "10.0.1.65", "1.1.1.1");
     assert_eq!(dropped.1, "protocol-without-ports");
