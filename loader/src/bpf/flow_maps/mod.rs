@@ -2,6 +2,7 @@
 //! flow cache.
 
 pub(in crate::bpf) mod cache;
+mod counters;
 pub(in crate::bpf) mod flow_groups;
 pub(in crate::bpf) mod nat;
 pub(in crate::bpf) mod notes;

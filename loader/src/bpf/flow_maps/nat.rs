@@ -2,24 +2,21 @@
 
 use anyhow::{Context, Result, bail};
 use aya::Ebpf;
-use aya::maps::{Map, MapData, PerCpuArray};
+use aya::maps::{Map, MapData};
 use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use datapath_common::abi::{
     Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
     PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, Room, SharedTable,
     map,
 };
-use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
-use datapath_common::outcome::Outcome;
-use flows::{
-    Capacities, CompatLookups, LookupControl, NatCounters, NoteKind, REFUSALS, Refused, Tables,
-};
+use flows::{Capacities, CompatLookups, LookupControl, NatCounters, NoteKind, Refused, Tables};
 use ipam::Family;
 use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::bpf::flow_maps::cache::Cache;
+use crate::bpf::flow_maps::counters::Counters;
 use crate::bpf::flow_maps::flow_groups::Groups;
 use crate::bpf::flow_maps::stack_flows::{SharedStack, Stack};
 use crate::bpf::jiffies::Jiffies;
@@ -47,18 +44,26 @@ pub struct NatTables {
     moved: PerFamily<Table<PodTuple, Moved>>,
     inbound: Table<PodTuple, Note>,
     stack: SharedStack,
+    groups: Groups,
+    limits: LimitTables,
+    addresses: Table<Addr, AddressEntry>,
+    enis: Table<u32, EniEntry>,
+    counters: Counters,
+    capacities: Capacities,
+    clock: Clock,
+}
+
+/// The tables by which the programs refuse flows.
+struct LimitTables {
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
     rooms: Table<u32, Room>,
-    addresses: Table<Addr, AddressEntry>,
-    enis: Table<u32, EniEntry>,
-    groups: Groups,
-    counters: PerCpuArray<MapData, u64>,
-    /// Outcomes of packets by program.
-    outcomes: PerCpuArray<MapData, Counter>,
-    capacities: Capacities,
-    clock: Jiffies,
-    jiffies_per_second: u32,
+}
+
+/// The time by which the programs date flows.
+struct Clock {
+    jiffies: Jiffies,
+    per_second: u32,
 }
 
 /// The slot in which user space says whether there may be translated flows that policy exempts.
@@ -141,19 +146,9 @@ impl NatTables {
         stack: SharedStack,
         jiffies_per_second: u32,
     ) -> Result<Self> {
-        let counters = ebpf
-            .take_map(map::NAT_STATS)
-            .with_context(|| format!("the eBPF object has no map {}", map::NAT_STATS))?;
+        let counters = Counters::take(ebpf)?;
         let ebpf = &*ebpf;
-        let outcomes = match ebpf.map(map::COUNTERS) {
-            Some(Map::PerCpuArray(data)) => data.fd().as_fd().try_clone_to_owned(),
-            Some(_other) => bail!("the map {} has another type", map::COUNTERS),
-            None => bail!("the eBPF object has no map {}", map::COUNTERS),
-        };
-        let outcomes =
-            outcomes.with_context(|| format!("cannot hold the map {}", map::COUNTERS))?;
         Ok(Self {
-            outcomes: PerCpuArray::try_from(Map::PerCpuArray(MapData::from_fd(outcomes)?))?,
             flows: PerFamily {
                 v4: table(ebpf, map::FLOWS_V4)?,
                 v6: table(ebpf, map::FLOWS_V6)?,
@@ -163,14 +158,15 @@ impl NatTables {
                 v6: table(ebpf, map::MOVED_V6)?,
             },
             inbound: table(ebpf, map::INBOUND)?,
-            blocks: table(ebpf, map::PORT_BLOCKS)?,
-            quotas: table(ebpf, map::QUOTA)?,
-            rooms: table(ebpf, map::ROOM)?,
+            limits: LimitTables {
+                blocks: table(ebpf, map::PORT_BLOCKS)?,
+                quotas: table(ebpf, map::QUOTA)?,
+                rooms: table(ebpf, map::ROOM)?,
+            },
             addresses: table(ebpf, map::ADDRESSES)?,
             enis: table(ebpf, map::ENIS)?,
             groups: Groups::new(ebpf)?,
-            counters: PerCpuArray::try_from(counters)
-                .with_context(|| format!("the map {} has another type", map::NAT_STATS))?,
+            counters,
             capacities: Capacities {
                 flows_v4: capacity(ebpf, map::FLOWS_V4)?,
                 flows_v6: capacity(ebpf, map::FLOWS_V6)?,
@@ -178,8 +174,10 @@ impl NatTables {
                 stack: stack.get().capacity,
             },
             stack,
-            clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
-            jiffies_per_second,
+            clock: Clock {
+                jiffies: Jiffies::open().context("cannot load the program that reads jiffies")?,
+                per_second: jiffies_per_second,
+            },
         })
     }
 
@@ -220,11 +218,12 @@ fn moved_name(family: Family) -> &'static str {
 
 impl Tables for NatTables {
     fn now(&self) -> Result<u64> {
-        self.clock.now().context("cannot read the time in jiffies")
+        let now = self.clock.jiffies.now();
+        now.context("cannot read the time in jiffies")
     }
 
     fn jiffies_per_second(&self) -> u32 {
-        self.jiffies_per_second
+        self.clock.per_second
     }
 
     fn capacities(&self) -> Capacities {
@@ -235,37 +234,11 @@ impl Tables for NatTables {
     }
 
     fn counters(&self) -> Result<NatCounters> {
-        let mut counters = NatCounters::default();
-        let sum = |slot| -> Result<u64> {
-            let values = self.counters.get(&slot, 0);
-            let values = values.with_context(reading(map::NAT_STATS))?;
-            let sum = |sum: u64, one: &u64| sum.wrapping_add(*one);
-            Ok(values.iter().fold(0, sum))
-        };
-        for family in Family::ALL {
-            let is_v4 = family == Family::V4;
-            let at_once = sum(nat_at_once_slot(is_v4))?;
-            for stat in NatStat::ALL {
-                let more = if stat.has_those_at_once() { at_once } else { 0 };
-                let all = sum(stat.slot(is_v4))?.wrapping_add(more);
-                counters.set(family, stat, all);
-            }
-        }
-        Ok(counters)
+        self.counters.nat()
     }
 
     fn refused(&self) -> Result<Refused> {
-        let mut refused = Refused::default();
-        for (reason, count) in REFUSALS.into_iter().zip(&mut refused) {
-            for program in Program::ALL {
-                let slot = program.slot(Outcome::Dropped(reason));
-                let values = self.outcomes.get(&slot, 0);
-                let values = values.with_context(reading(map::COUNTERS))?;
-                let packets = values.iter().map(|counter| counter.packets);
-                *count = packets.fold(*count, u64::wrapping_add);
-            }
-        }
-        Ok(refused)
+        self.counters.refused()
     }
 
     fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
@@ -331,46 +304,53 @@ impl Tables for NatTables {
     }
 
     fn blocks(&self, show: &mut dyn FnMut(&PortBlockKey, &PortBlock)) -> Result<()> {
-        self.blocks
+        self.limits
+            .blocks
             .each(show)
             .with_context(reading(map::PORT_BLOCKS))
     }
 
     fn clear_bits(&self, key: &PortBlockKey, bits: &[u64; 8]) -> Result<()> {
         let (lock, exist) = (u64::from(BPF_F_LOCK), u64::from(BPF_EXIST));
-        let block = self.blocks.get(key, lock);
+        let block = self.limits.blocks.get(key, lock);
         let Some(mut block) = block.with_context(reading(map::PORT_BLOCKS))? else {
             return Ok(());
         };
         for (used, stale) in block.used.iter_mut().zip(bits) {
             *used &= !stale;
         }
-        match self.blocks.put(key, &block, lock | exist) {
+        match self.limits.blocks.put(key, &block, lock | exist) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             other => other.with_context(writing(map::PORT_BLOCKS)),
         }
     }
 
     fn remove_block(&self, key: &PortBlockKey) -> Result<()> {
-        self.blocks
+        self.limits
+            .blocks
             .delete(key)
             .with_context(writing(map::PORT_BLOCKS))
     }
 
     fn quotas(&self, show: &mut dyn FnMut(u32, u32)) -> Result<()> {
-        self.quotas
+        self.limits
+            .quotas
             .each(|endpoint, quota| show(*endpoint, quota.flows))
             .with_context(reading(map::QUOTA))
     }
 
     fn quota(&self, key: u32) -> Result<u32> {
-        let quota = self.quotas.get(&key, 0).with_context(reading(map::QUOTA))?;
+        let quota = self
+            .limits
+            .quotas
+            .get(&key, 0)
+            .with_context(reading(map::QUOTA))?;
         Ok(quota.map_or(0, |quota| quota.flows))
     }
 
     fn correct_quota(&self, endpoint: u32, drift: i64) -> Result<()> {
         let lock = u64::from(BPF_F_LOCK);
-        let quota = self.quotas.get(&endpoint, lock);
+        let quota = self.limits.quotas.get(&endpoint, lock);
         let quota = quota.with_context(reading(map::QUOTA))?;
         let is_there = quota.is_some();
         let mut quota = quota.unwrap_or(Quota::NONE);
@@ -382,7 +362,7 @@ impl Tables for NatTables {
         } else {
             u64::from(BPF_NOEXIST)
         };
-        match self.quotas.put(&endpoint, &quota, flags) {
+        match self.limits.quotas.put(&endpoint, &quota, flags) {
             // The datapath or a clean-up was faster; the next sweep sees to it.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EEXIST)) => {
                 Ok(())
@@ -392,13 +372,17 @@ impl Tables for NatTables {
     }
 
     fn remove_quota(&self, endpoint: u32) -> Result<()> {
-        self.quotas
+        self.limits
+            .quotas
             .delete(&endpoint)
             .with_context(writing(map::QUOTA))
     }
 
     fn set_room(&self, table: SharedTable, room: &Room) -> Result<()> {
-        let written = self.rooms.put(&(table as u32), room, BPF_F_LOCK.into());
+        let written = self
+            .limits
+            .rooms
+            .put(&(table as u32), room, BPF_F_LOCK.into());
         written.with_context(writing(map::ROOM))
     }
 
