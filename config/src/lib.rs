@@ -19,8 +19,7 @@ use std::path::{Path as FilePath, PathBuf};
 use api::types::PathMode;
 use api::types::ServiceNat;
 use datapath_common::abi::DEFAULT_STACK;
-use loader::bpf::{BpfOptions, DatapathMode, DatapathSettings};
-use loader::intent::masquerade::NO_SLICES;
+use loader::bpf::{BpfOptions, DatapathMode, DatapathSettings, FlowPorts};
 use loader::intent::{ClusterServices, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -230,8 +229,7 @@ impl Config {
                 (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => DatapathMode::Direct,
             },
             stack: DEFAULT_STACK,
-            slices: self.nat.slices(),
-            earlier: NO_SLICES,
+            ports: FlowPorts::only(self.nat.slices()),
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),
             inbound: flows.inbound.get(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use datapath_common::config::PortSlice;
 use datapath_common::ports::Ports;
-use loader::bpf::{Datapath, DatapathSettings};
+use loader::bpf::{Datapath, DatapathSettings, FlowPorts};
 use loader::intent::masquerade::{HostPorts, PortList, SharedPorts, choose, cover};
 
 use super::earlier_ports::EarlierPorts;
@@ -79,11 +79,17 @@ impl TranslationPorts {
         }
     }
 
+    fn with_earlier(&self, slices: Slices) -> FlowPorts {
+        FlowPorts {
+            slices,
+            earlier: cover(self.earlier.list()),
+        }
+    }
+
     /// Settings for the programs, with these ports.
     pub(crate) fn datapath_settings(&self, config: &Config) -> DatapathSettings {
         DatapathSettings {
-            slices: self.slices,
-            earlier: cover(self.earlier.list()),
+            ports: self.with_earlier(self.slices),
             ..config.datapath_settings()
         }
     }
@@ -124,7 +130,7 @@ impl TranslationPorts {
     fn change(&mut self, slices: Slices, datapath: &mut Datapath, nat: &nat::Handle) -> Result<()> {
         self.earlier.begin(&PortList::of_slices(&slices), false);
         self.renew(slices, nat)?;
-        datapath.take_ports(slices, cover(self.earlier.list()))?;
+        datapath.take_ports(self.with_earlier(slices))?;
         self.slices = slices;
         self.changes = true;
         Ok(())

@@ -6,7 +6,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use flows::CompatLookups;
-use loader::bpf::{DatapathMode, DatapathSettings};
+use loader::bpf::{DatapathMode, DatapathSettings, FlowPorts};
 use loader::intent::masquerade::NO_SLICES;
 
 use crate::model::world::{Marks, Metadata, Settings};
@@ -150,7 +150,7 @@ impl Variant {
             metadata: self.metadata,
             path: self.path,
             stack: self.stack,
-            slices,
+            ports: FlowPorts::only(slices),
             flows_v4: self.capacity,
             flows_v6: self.capacity,
             inbound: self.inbound,

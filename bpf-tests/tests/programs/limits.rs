@@ -5,7 +5,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use loader::bpf::{DatapathMode, DatapathSettings};
+use loader::bpf::{DatapathMode, DatapathSettings, FlowPorts};
 use testkit::packet::Body;
 
 use crate::case::{Case, Expect, Table};
@@ -187,7 +187,7 @@ fn exhausted() -> Table {
     let one = PortSlice::new(1024, 1535).unwrap();
     Table {
         settings: DatapathSettings {
-            slices: [one, none, none, none],
+            ports: FlowPorts::only([one, none, none, none]),
             ..settings()
         },
         prepare: |_| {},

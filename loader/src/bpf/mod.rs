@@ -26,7 +26,6 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use api::types::{Direction, ForeignProgram};
 use aya::include_bytes_aligned;
-use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
@@ -39,7 +38,7 @@ pub use jiffies::jiffies_per_second;
 pub use object::skip_kernel_btf::loader;
 pub use pins::bpffs::prepare;
 pub use pins::cleanup::{Removed, remove_pins};
-pub use settings::{DatapathMode, DatapathSettings, Globals, LEAST_NOTES};
+pub use settings::{DatapathMode, DatapathSettings, FlowPorts, Globals, LEAST_NOTES};
 pub use signals::BlockedSignals;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
@@ -355,15 +354,10 @@ impl Datapath {
     ///
     /// # Errors
     /// As [`Self::keep_notes`].
-    pub fn take_ports(
-        &mut self,
-        slices: [PortSlice; PortSlice::MAX],
-        earlier: [PortSlice; PortSlice::MAX],
-    ) -> Result<()> {
+    pub fn take_ports(&mut self, ports: FlowPorts) -> Result<()> {
         self.upkeep.keep(self.attachments.pins())?;
         self.reload(DatapathSettings {
-            slices,
-            earlier,
+            ports,
             ..self.settings.clone()
         })
     }

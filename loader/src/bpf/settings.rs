@@ -41,10 +41,8 @@ pub struct DatapathSettings {
     pub metadata: MetadataPolicy,
     /// The path of pod traffic.
     pub path: DatapathMode,
-    /// The ports of translation; [`PortSlice::NONE`] after the last one.
-    pub slices: [PortSlice; PortSlice::MAX],
-    /// Ports that flows of earlier programs may have.
-    pub earlier: [PortSlice; PortSlice::MAX],
+    /// The ports of translation.
+    pub ports: FlowPorts,
     /// Most translated IPv4 flows.
     pub flows_v4: u32,
     /// Most translated IPv6 flows.
@@ -59,10 +57,44 @@ pub struct DatapathSettings {
     pub cache: u32,
 }
 
+/// The ports at which the programs open flows and look for them. [`PortSlice::NONE`] comes after
+/// the last slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowPorts {
+    /// Ports of new flows.
+    pub slices: [PortSlice; PortSlice::MAX],
+    /// Ports that flows of earlier programs may have.
+    pub earlier: [PortSlice; PortSlice::MAX],
+}
+
+impl FlowPorts {
+    /// These ports, where no earlier programs had others.
+    #[must_use]
+    pub fn only(slices: [PortSlice; PortSlice::MAX]) -> Self {
+        Self {
+            slices,
+            earlier: NO_SLICES,
+        }
+    }
+
+    /// The ports of new flows.
+    #[must_use]
+    pub fn current(&self) -> Ports {
+        Ports::from_words(self.slices.map(PortSlice::to_word))
+    }
+
+    /// All ports at which flows are looked for.
+    #[must_use]
+    pub fn known(&self) -> Ports {
+        let all = PortList::of_slices(&self.slices).union(&PortList::of_slices(&self.earlier));
+        Ports::from_words(cover(&all).map(PortSlice::to_word))
+    }
+}
+
 impl From<&DatapathSettings> for Limits {
     fn from(settings: &DatapathSettings) -> Self {
         Self {
-            ports: settings.ports().count(),
+            ports: settings.ports.current().count(),
             quotas: settings.quotas,
         }
     }
@@ -76,19 +108,6 @@ impl DatapathSettings {
             mark,
             ..Self::default()
         }
-    }
-
-    /// The ports of translation.
-    #[must_use]
-    pub fn ports(&self) -> Ports {
-        Ports::from_words(self.slices.map(PortSlice::to_word))
-    }
-
-    /// All ports at which flows are looked for.
-    #[must_use]
-    pub fn known_ports(&self) -> Ports {
-        let all = PortList::of_slices(&self.slices).union(&PortList::of_slices(&self.earlier));
-        Ports::from_words(cover(&all).map(PortSlice::to_word))
     }
 
     /// True if a family is masqueraded.
@@ -132,7 +151,7 @@ impl DatapathSettings {
     /// The settings as globals of the object: the symbol and its words.
     fn globals(&self) -> Vec<(&'static str, Vec<u32>)> {
         let (mark, quotas) = (self.mark, self.quotas);
-        let ports = self.ports();
+        let ports = self.ports.current();
         vec![
             ("MARK_SHIFT", vec![mark.shift()]),
             ("MARK_MASK", vec![mark.mask()]),
@@ -155,7 +174,7 @@ impl DatapathSettings {
             ("CACHE_ENTRIES", vec![self.cache()]),
             ("OPEN_SLICES", ports.open().to_words().to_vec()),
             ("RESERVE_SLICES", ports.reserve().to_words().to_vec()),
-            ("KNOWN_SLICES", self.known_ports().to_words().to_vec()),
+            ("KNOWN_SLICES", self.ports.known().to_words().to_vec()),
         ]
     }
 }
@@ -175,8 +194,7 @@ impl Default for DatapathSettings {
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
             path: DatapathMode::default(),
-            slices: [PortSlice::DEFAULT, none, none, none],
-            earlier: NO_SLICES,
+            ports: FlowPorts::only([PortSlice::DEFAULT, none, none, none]),
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,

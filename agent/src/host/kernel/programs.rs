@@ -99,8 +99,8 @@ fn sweep(
 fn renew_flows(tables: &impl nat::Tables, datapath_settings: &DatapathSettings) {
     match nat::renew(
         tables,
-        datapath_settings.ports(),
-        datapath_settings.known_ports(),
+        datapath_settings.ports.current(),
+        datapath_settings.ports.known(),
     ) {
         Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
             lost,

@@ -55,7 +55,7 @@ pub(super) fn key(tuple: &PodTuple, eni: u8, port: u16) -> FlowKey {
 impl Live<'_> {
     /// The port that the flow of a pod's tuple gets if it is free.
     pub(super) fn candidate(&self, tuple: &PodTuple) -> u16 {
-        let ports = self.settings.ports();
+        let ports = self.settings.ports.current();
         let is_kept = tuple.protocol == protocol::SCTP;
         ports.candidate(tuple.pod, u16::from_be(tuple.pod_port), is_kept)
     }

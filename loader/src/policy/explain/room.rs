@@ -50,7 +50,7 @@ impl Live<'_> {
     ) -> Result<Room> {
         let family = Family::of(packet.source);
         let candidate = tuple.map(|tuple| self.candidate(tuple).to_be());
-        let reserve = self.settings.ports().reserve();
+        let reserve = self.settings.ports.current().reserve();
         let (mut used, mut towards, mut is_taken) = (0, 0, false);
         let (mut reserved, mut own) = (0, 0);
         self.tables.flows(family, &mut |key, flow| {
@@ -71,7 +71,7 @@ impl Live<'_> {
             }
         })?;
         let capacity = self.tables.capacities().flows(family);
-        let open = self.settings.ports().open();
+        let open = self.settings.ports.current().open();
         let has_share = reserved < u64::from(reserve.count())
             && self.share(sender, family)?.is_none_or(|share| own < share);
         let is_used_up = towards - reserved >= u64::from(open.count());
@@ -82,7 +82,7 @@ impl Live<'_> {
                 is_stuck: tuple.protocol == protocol::SCTP
                     && (is_taken || candidate != Some(tuple.pod_port)),
                 used: towards,
-                all: self.settings.ports().count(),
+                all: self.settings.ports.current().count(),
                 is_index_full: is_taken && self.is_index_full(family, tuple, capacity)?,
             })
         });
