@@ -1,5 +1,7 @@
 //! Looking at an endpoint's end inside the pod, and repairing nothing of it.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context as _;
 use ipam::Family;
 use ipnet::IpNet;
@@ -7,7 +9,7 @@ use ipnet::IpNet;
 use super::pod_routes::Maker;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
-use crate::kernel::{Address, Neighbour, NextHop};
+use crate::kernel::{Address, ForeignRoute, Neighbour, NextHop, Route};
 use crate::netlink::endpoint::{addresses, gateway};
 use crate::netlink::netns::NetNs;
 use crate::netlink::observe;
@@ -20,7 +22,7 @@ pub(in crate::netlink) async fn inspect(
     protocol: u8,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    if let Err(error) = look(endpoint, (routes, protocol), &mut problems).await {
+    if let Err(error) = look(endpoint, routes, protocol, &mut problems).await {
         problems.push(format!("cannot inspect the pod: {error:#}"));
     }
     problems
@@ -28,7 +30,8 @@ pub(in crate::netlink) async fn inspect(
 
 async fn look(
     endpoint: &Endpoint,
-    (routes, protocol): (&PodRoutes, u8),
+    routes: &PodRoutes,
+    protocol: u8,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
@@ -50,55 +53,85 @@ async fn look(
         problems.push(format!("the pod's {name} is down"));
     }
     let device = link.ifindex;
-    let has_addresses = observe::addresses(&mut pod).await?;
-    let has_neighbours = observe::neighbours(&mut pod).await?.permanent;
-    let has_routes = observe::foreign_routes(&mut pod, &[device].into()).await?;
+    let end = PodEnd {
+        endpoint,
+        device,
+        addresses: observe::addresses(&mut pod).await?,
+        neighbours: observe::neighbours(&mut pod).await?.permanent,
+        routes: observe::foreign_routes(&mut pod, &[device].into()).await?,
+    };
+    let maker = Maker {
+        routes,
+        mtu: endpoint.mtu,
+        device,
+        protocol,
+    };
     for family in Family::ALL {
-        let addresses = addresses(endpoint, family);
-        if addresses.is_empty() {
-            continue;
+        if !addresses(endpoint, family).is_empty() {
+            end.check_addresses(family, problems)?;
+            end.check_gateway(family, problems);
+            end.check_routes(maker.all(family)?, problems);
         }
-        for address in addresses {
+    }
+    Ok(())
+}
+
+/// An endpoint's device inside the pod, as the kernel has it.
+struct PodEnd<'a> {
+    endpoint: &'a Endpoint,
+    device: u32,
+    addresses: BTreeSet<Address>,
+    neighbours: BTreeSet<Neighbour>,
+    routes: BTreeSet<ForeignRoute>,
+}
+
+impl PodEnd<'_> {
+    fn name(&self) -> &str {
+        &self.endpoint.owner.interface
+    }
+
+    fn check_addresses(&self, family: Family, problems: &mut Vec<String>) -> anyhow::Result<()> {
+        for address in addresses(self.endpoint, family) {
             let net = IpNet::new(address, family.host_length())?;
-            let ifindex = device;
-            if !has_addresses.contains(&Address { ifindex, net }) {
+            let ifindex = self.device;
+            if !self.addresses.contains(&Address { ifindex, net }) {
+                let name = self.name();
                 problems.push(format!("the pod's {name} does not have {address}"));
             }
         }
+        Ok(())
+    }
+
+    fn check_gateway(&self, family: Family, problems: &mut Vec<String>) {
         let neighbour = Neighbour {
-            ifindex: device,
+            ifindex: self.device,
             address: gateway(family),
-            mac: endpoint.id().host_mac(),
+            mac: self.endpoint.id().host_mac(),
         };
-        if !has_neighbours.contains(&neighbour) {
+        if !self.neighbours.contains(&neighbour) {
             let Neighbour { address, mac, .. } = neighbour;
             problems.push(format!(
                 "the pod does not know {mac} as its gateway {address}"
             ));
         }
-        let maker = Maker {
-            routes,
-            mtu: endpoint.mtu,
-            device,
-            protocol,
-        };
+    }
+
+    fn check_routes(&self, all: Vec<(Route, Option<u32>)>, problems: &mut Vec<String>) {
         // Those that keep packets to the VPC at their full size follow the document a moment later.
-        let needed = maker.all(family)?.into_iter().take(2);
-        for (route, _mtu) in needed {
+        for (route, _mtu) in all.into_iter().take(2) {
             let gateway = match route.next_hop {
                 NextHop::Gateway(gateway, _) => Some(gateway),
                 NextHop::Device(_) | NextHop::Unreachable | NextHop::Throw => None,
             };
-            let is_it = |found: &&crate::kernel::ForeignRoute| {
+            let is_it = |found: &ForeignRoute| {
                 found.table == route.table
                     && found.destination == route.destination
                     && found.gateway == gateway
             };
-            if !has_routes.iter().any(|found| is_it(&found)) {
-                let to = route.destination;
+            if !self.routes.iter().any(is_it) {
+                let (to, name) = (route.destination, self.name());
                 problems.push(format!("the pod has no route to {to} by {name}"));
             }
         }
     }
-    Ok(())
 }
