@@ -20,7 +20,7 @@ use api::types::PathMode;
 use api::types::ServiceNat;
 use datapath_common::abi::DEFAULT_STACK;
 use loader::bpf::{BpfOptions, DatapathMode, DatapathSettings, FlowPorts};
-use loader::intent::{ClusterServices, Settings};
+use loader::intent::{ClusterServices, HostSettings, Services, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
@@ -264,12 +264,16 @@ impl Config {
             device_prefix: self.endpoint.device_name.prefix().map(str::to_owned),
             primary_device: device.map(|device| device.as_str().to_owned()),
             internet_mtu: self.endpoint.internet_mtu.map(Mtu::get),
-            services: cidrs.chain(addresses).collect(),
-            cluster_services: ClusterServices::none(),
-            host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
-            // The agent sets it when it has some.
-            ingress: BTreeSet::new(),
-            host_cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
+            services: Services {
+                configured: cidrs.chain(addresses).collect(),
+                cluster: ClusterServices::none(),
+            },
+            host: HostSettings {
+                cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
+                // The agent sets it when it has some.
+                ingress: BTreeSet::new(),
+                addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+            },
             masquerade: self.masquerade.settings(),
             default_pool: self.ipam.default_pool.as_str().to_owned(),
             plain_is_native: self.plain_pools.native,

@@ -30,7 +30,7 @@ fn nothing_is_the_defaults() {
     assert_eq!(settings.mark, MarkLayout::DEFAULT);
     assert_eq!(settings.protocol, 2);
     assert_eq!(settings.primary_device, None);
-    assert!(settings.services.is_empty() && settings.host_addresses.is_empty());
+    assert!(settings.services.configured.is_empty() && settings.host.addresses.is_empty());
     let bpf = config.bpf_options();
     assert_eq!(bpf.attach, AttachMode::Auto);
     assert_eq!(bpf.pin_root, Path::new("/sys/fs/bpf/towpath"));
@@ -132,7 +132,12 @@ fn every_value_is_taken() {
     assert_eq!(settings.mark.mask(), 0x00ff_0000);
     assert_eq!(settings.protocol, 77);
     assert_eq!(settings.primary_device.as_deref(), Some("ens5"));
-    let services: Vec<String> = settings.services.iter().map(ToString::to_string).collect();
+    let services: Vec<String> = settings
+        .services
+        .configured
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         services,
         [
@@ -143,7 +148,8 @@ fn every_value_is_taken() {
         ]
     );
     let hosts: Vec<String> = settings
-        .host_addresses
+        .host
+        .addresses
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -180,7 +186,7 @@ fn every_value_is_taken() {
 fn that_there_are_no_services_can_be_said() {
     let config = |text: &str| Config::parse(text).unwrap();
     let said = config("services: {cidrs: none}");
-    assert!(said.settings().services.is_empty());
+    assert!(said.settings().services.configured.is_empty());
     assert!(said.knows_services());
     for text in ["services: {cidrs: []}", "services: {cidrs: null}", "{}"] {
         assert!(!config(text).knows_services(), "{text}");

@@ -145,7 +145,7 @@ impl<'a> ObservedIndex<'a> {
             Object::Sysctl(sysctl, value) => here.sysctls.get(sysctl).is_some_and(|v| v == value),
             Object::ReservedPorts(ports) => {
                 let wanted = ports.reserved();
-                let host = here.host_ports.as_ref();
+                let host = here.host.ports.as_ref();
                 host.is_some_and(|host| {
                     host.reserved.contains(&wanted) && wanted.contains(&host.ours)
                 })

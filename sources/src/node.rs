@@ -39,7 +39,7 @@ pub fn watch_kept(path: PathBuf, mark: MarkLayout, kept: Kept) -> channel::Recei
 pub fn look(path: &Path, mark: MarkLayout) -> Vec<String> {
     match follow::look(path, &NodeDocument { mark, kept: None }) {
         Ok(node) => {
-            let refused = node.refused.iter();
+            let refused = node.unfollowed.refused.iter();
             let refused = refused.map(|problem| format!("{}: {problem}", path.display()));
             refused.collect()
         }

@@ -132,7 +132,7 @@ impl Numbering {
             }
             let had = enis.iter_mut().find(|eni| {
                 let form = known.get(&eni.id);
-                form.is_some_and(|form| form.owns(*address)) && node.refuses_of(&eni.id)
+                form.is_some_and(|form| form.owns(*address)) && node.unfollowed.refuses_of(&eni.id)
             });
             if let Some(eni) = had {
                 eni.kept.insert((*address).into());

@@ -121,7 +121,7 @@ impl Admission<'_> {
                 format!("{address} belongs to the endpoint of {}", holder.owner),
             );
         }
-        if self.intent.settings.ingress.contains(&address) {
+        if self.intent.settings.host.ingress.contains(&address) {
             return refuse(
                 ErrorCode::AddressOfHost,
                 format!("{address} is the agent's own (agent-addresses.ingress)"),
@@ -133,7 +133,7 @@ impl Admission<'_> {
                 format!("{address} is on the host's device {device}"),
             );
         }
-        if self.intent.settings.host_addresses.contains(&address) {
+        if self.intent.settings.host.addresses.contains(&address) {
             return refuse(
                 ErrorCode::AddressOfHost,
                 format!("{address} is the host's by the setting host-addresses"),

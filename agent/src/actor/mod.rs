@@ -181,7 +181,7 @@ impl<K: Host> Actor<K> {
     fn take_policy(&mut self) {
         let used = self.addresses.pools_in_use();
         self.intent.policy = self.documents.files.policy(&used);
-        self.intent.settings.cluster_services = self.documents.files.services();
+        self.intent.settings.services.cluster = self.documents.files.services();
         self.take_node();
         self.passes.pacer.event(Timer::now(), Change::Own);
     }

@@ -32,7 +32,13 @@ pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePo
         requested: Vec::new(),
         is_versioned: node.is_versioned,
         pre_allocate: node.pre_allocate,
-        addresses: node.addresses.iter().copied().chain(hosts).collect(),
+        addresses: node
+            .addresses
+            .internal
+            .iter()
+            .copied()
+            .chain(hosts)
+            .collect(),
     }
 }
 

@@ -31,7 +31,7 @@ impl Facts {
         let mut facts = Self {
             links: observed.links.clone(),
             via_stack: observed.via_stack.clone(),
-            ports: observed.host_ports.clone(),
+            ports: observed.host.ports.clone(),
             ..Self::default()
         };
         facts.take_addresses(&observed.addresses);

@@ -192,7 +192,7 @@ impl Kernel for HostKernel {
             .observe(&mut observed)
             .await
             .context("read the network configuration")?;
-        observed.host_ports = self.programs.reservation.host_ports();
+        observed.host.ports = self.programs.reservation.host_ports();
         self.programs
             .datapath
             .observe(&mut observed)

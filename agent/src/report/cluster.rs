@@ -33,7 +33,7 @@ impl<K: Host> Actor<K> {
         Some(ClusterStatus {
             service_cidrs: source.known.cidrs.iter().flatten().copied().collect(),
             service_addresses: taken.len(),
-            configured_services: settings.services.iter().copied().collect(),
+            configured_services: settings.services.configured.iter().copied().collect(),
             unenforced_policies: unenforced
                 .selected
                 .into_iter()

@@ -188,7 +188,7 @@ impl<K: Host> Actor<K> {
     }
 
     fn document_status(&self) -> DocumentStatus {
-        let refused = self.intent.node.refused.iter();
+        let refused = self.intent.node.unfollowed.refused.iter();
         DocumentStatus {
             path: self.documents.path.clone(),
             node: self
@@ -199,7 +199,7 @@ impl<K: Host> Actor<K> {
                 .map(|node| node.name.clone()),
             generation: self.documents.source.generation,
             error: self.documents.source.error.clone(),
-            notes: self.intent.node.notes.clone(),
+            notes: self.intent.node.unfollowed.notes.clone(),
             refused: refused.map(ToString::to_string).collect(),
         }
     }
@@ -264,7 +264,13 @@ impl<K: Host> Actor<K> {
 
     /// The refused parts of the document, but for the reasons why an ENI is not ready.
     fn refused_beside(&self, enis: &[EniStatus]) -> Vec<String> {
-        let refused = self.intent.node.refused.iter().map(ToString::to_string);
+        let refused = self
+            .intent
+            .node
+            .unfollowed
+            .refused
+            .iter()
+            .map(ToString::to_string);
         let reasons: Vec<&str> = enis
             .iter()
             .filter_map(|eni| eni.readiness.reason())

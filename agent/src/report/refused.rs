@@ -13,7 +13,7 @@ impl<K: Host> Actor<K> {
     /// Entries that are not used, each with the reason.
     pub(crate) fn refused(&self) -> Vec<Refused> {
         let documents = self.refused_documents().into_iter();
-        let of_node = self.intent.node.refused.iter().map(of_node);
+        let of_node = self.intent.node.unfollowed.refused.iter().map(of_node);
         let pools = self.intent.policy.pools.iter();
         let of_pools = pools.flat_map(|pools| pools.refused()).cloned();
         let all = documents.chain(of_node).chain(of_pools);

@@ -49,7 +49,11 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
     assert_eq!(given, text, "the agent reads the fixture itself");
     for family in Family::ALL {
         let internal = fabric.node_at(family).unwrap().address;
-        assert_eq!(Some(internal), node.address(family), "InternalIP");
+        assert_eq!(
+            Some(internal),
+            node.addresses.first_internal(family),
+            "InternalIP"
+        );
     }
     for number in node.enis.keys().map(|number| number.0) {
         let state = if excluded.contains(&number) {

@@ -116,8 +116,8 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
 /// The destinations that the host's service NAT translates. Until a cluster's list is complete,
 /// those in the datapath, which an earlier agent added, stay.
 fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
-    let ClusterServices { cidrs, addresses } = &intent.settings.cluster_services;
-    let mut all = intent.settings.services.clone();
+    let ClusterServices { cidrs, addresses } = &intent.settings.services.cluster;
+    let mut all = intent.settings.services.configured.clone();
     all.extend(cidrs.iter().flatten());
     let addresses = addresses.iter().flatten().copied();
     all.extend(
@@ -125,7 +125,7 @@ fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
             .filter(|address| left_out(intent, *address).is_none())
             .map(IpNet::from),
     );
-    if intent.settings.cluster_services.is_whole() {
+    if intent.settings.services.cluster.is_whole() {
         return all;
     }
     all.extend(with_class(observed, DestinationClass::SERVICE));

@@ -82,7 +82,7 @@ pub(super) fn primary<'a>(intent: &Intent, observed: &'a Observed) -> Result<&'a
     if let Some(Ok(link)) = listed.map(|mac| by_mac(mac, observed)) {
         return Ok(link);
     }
-    if let Some(internal) = intent.node.addresses.first() {
+    if let Some(internal) = intent.node.addresses.internal.first() {
         let holder = observed
             .addresses
             .iter()

@@ -114,7 +114,14 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
         let mut all = builder.observed.addresses.iter();
         all.any(|a| a.net.addr() == *address)
     };
-    let address = |family: &Family| builder.intent.node.address(*family).filter(on_host);
+    let address = |family: &Family| {
+        builder
+            .intent
+            .node
+            .addresses
+            .first_internal(*family)
+            .filter(on_host)
+    };
     builder
         .families()
         .iter()

@@ -49,7 +49,7 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
             is_eni || endpoint_device(link).is_some()
         }
     };
-    let counted = observed.host_routes.iter().filter_map(|(net, ifindex)| {
+    let counted = observed.host.routes.iter().filter_map(|(net, ifindex)| {
         let link = observed.links.get(ifindex)?;
         is_specific(net).then_some((net, link))
     });
@@ -57,7 +57,7 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
     let passed: BTreeSet<IpNet> = passed.into_iter().map(|(net, _)| *net).collect();
     let routed = routed.into_iter();
     let routed = routed.flat_map(|(net, _)| without_longer(*net, &passed));
-    let named = intent.settings.host_cidrs.iter().copied();
+    let named = intent.settings.host.cidrs.iter().copied();
     let mut nets: Vec<IpNet> = routed.chain(local(observed)).chain(named).collect();
     for taken in taken(intent) {
         nets = nets
@@ -78,7 +78,7 @@ fn local(observed: &Observed) -> impl Iterator<Item = IpNet> {
     let is_of_device = move |net: &IpNet| {
         net.prefix_len() == net.max_prefix_len() && on_devices.contains(&net.addr())
     };
-    let all = observed.host_local.iter().copied();
+    let all = observed.host.local.iter().copied();
     all.filter(is_specific)
         .filter(move |net| !net.addr().is_loopback() && !is_of_device(net))
 }
@@ -101,8 +101,8 @@ fn taken(intent: &Intent) -> Vec<IpNet> {
     }
     taken.extend(intent.plain_blocks().map(|(net, _)| net));
     taken.extend(&intent.settings.masquerade.native);
-    taken.extend(&intent.settings.services);
-    taken.extend(intent.settings.cluster_services.cidrs.iter().flatten());
+    taken.extend(&intent.settings.services.configured);
+    taken.extend(intent.settings.services.cluster.cidrs.iter().flatten());
     IpNet::aggregate(&taken)
 }
 
@@ -162,7 +162,7 @@ mod tests {
         link.mac = None;
         link.kind = LinkKind::Other;
         fixture::plug(&mut observed, link);
-        observed.host_routes = nets(texts).into_iter().map(|net| (net, 50)).collect();
+        observed.host.routes = nets(texts).into_iter().map(|net| (net, 50)).collect();
         observed
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let eni = observed.links.values().find(is_eni).unwrap().ifindex;
         let pod = fixture::pod_link(51, "a");
         fixture::plug(&mut observed, pod);
-        observed.host_routes = [eni, 51, 1, 77]
+        observed.host.routes = [eni, 51, 1, 77]
             .into_iter()
             .zip(nets(&[
                 "10.9.0.0/24",
@@ -198,7 +198,7 @@ mod tests {
         let eni = observed.links.values().find(is_eni).unwrap().ifindex;
         let by_eni = nets(&["10.8.1.0/24", "10.8.0.0/16", "10.9.0.7/32"]);
         let by_eni = by_eni.into_iter().map(|net| (net, eni));
-        observed.host_routes.extend(by_eni);
+        observed.host.routes.extend(by_eni);
         let expected = nets(&["10.8.0.0/24", "10.8.1.128/25", "10.8.2.0/23", "10.9.0.7/32"]);
         assert_eq!(host_networks(&intent, &observed).all, expected);
     }
@@ -239,7 +239,7 @@ mod tests {
     fn what_the_vpc_native_cidrs_services_and_the_link_have_is_left_to_them() {
         let mut intent = fixture::intent();
         intent.settings.masquerade.native = nets(&["192.168.0.0/16"]).into_iter().collect();
-        intent.settings.services = nets(&["172.20.0.0/16"]).into_iter().collect();
+        intent.settings.services.configured = nets(&["172.20.0.0/16"]).into_iter().collect();
         let taken = [
             "10.0.0.0/16",
             "10.0.7.0/24",
@@ -270,7 +270,7 @@ mod tests {
             net: "198.51.100.1/24".parse().unwrap(),
         };
         observed.addresses.insert(address);
-        observed.host_local = nets(&[
+        observed.host.local = nets(&[
             "127.0.0.0/8",
             "::1/128",
             "0.0.0.0/0",
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn named_ones_are_networks_of_the_host_without_a_route() {
         let mut intent = fixture::intent();
-        intent.settings.host_cidrs = nets(&["10.8.0.0/24", "10.0.3.0/24"]).into_iter().collect();
+        intent.settings.host.cidrs = nets(&["10.8.0.0/24", "10.0.3.0/24"]).into_iter().collect();
         let found = host_networks(&intent, &fixture::host());
         assert_eq!(found.all, nets(&["10.8.0.0/24"]), "not what is the VPC's");
     }
@@ -304,7 +304,7 @@ mod tests {
             let address = std::net::Ipv4Addr::from(0x0b00_0000 + number * 512);
             (ipnet::Ipv4Net::new(address, 24).unwrap().into(), 50)
         });
-        observed.host_routes = many.collect();
+        observed.host.routes = many.collect();
         let found = host_networks(&intent, &observed);
         assert_eq!((found.all.len(), found.left_out.len()), (1024, 6));
     }

@@ -25,7 +25,7 @@ pub(super) fn add(
         return BTreeMap::new();
     };
     let mut owners = BTreeMap::new();
-    for address in &builder.intent.settings.ingress {
+    for address in &builder.intent.settings.host.ingress {
         if !builder.families().contains(&Family::of(*address)) {
             continue;
         }

@@ -83,7 +83,7 @@ fn add_sysctls(builder: &mut Builder<'_>) {
 fn add_reserved_ports(builder: &mut Builder<'_>) {
     let settings = &builder.intent.settings;
     let is_some = settings.masquerade.is_on_at_all() && settings.ports != NO_SLICES;
-    if let Some(host) = builder.observed.host_ports.as_ref().filter(|_| is_some) {
+    if let Some(host) = builder.observed.host.ports.as_ref().filter(|_| is_some) {
         let ports = SharedPorts::new(settings.ports, &host.usable());
         builder.put(Scope::Node, Object::ReservedPorts(ports));
     }
@@ -181,7 +181,7 @@ pub(super) fn add_host_addresses(
             (address.net.addr(), format!("on {device}"))
         })
         .collect();
-    for address in &builder.intent.settings.host_addresses {
+    for address in &builder.intent.settings.host.addresses {
         let setting = || "one of host-addresses in the configuration".to_owned();
         hosts.entry(*address).or_insert_with(setting);
     }
@@ -196,8 +196,8 @@ pub(super) fn add_host_addresses(
     let is_the_hosts = |address: &IpAddr| {
         ours.contains(address)
             || translation.contains_key(address)
-            || intent.settings.host_addresses.contains(address)
-            || intent.node.addresses.contains(address)
+            || intent.settings.host.addresses.contains(address)
+            || intent.node.addresses.internal.contains(address)
     };
     let hosts: BTreeMap<IpAddr, HostAddress> = hosts
         .into_iter()

@@ -151,7 +151,7 @@ fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
     let mut intent = intent();
     let mut observed = host_with_pod();
     let of_host = "10.0.0.20".parse().unwrap();
-    intent.settings.host_addresses = [of_host].into();
+    intent.settings.host.addresses = [of_host].into();
     assert_eq!(
         desired(&intent, &observed).endpoints[&id("a")].readiness,
         Readiness::not_ready(
@@ -170,7 +170,7 @@ fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
     );
 
     // Only a foreign program added the address: the pod keeps it, and the reason shows.
-    intent.settings.host_addresses.clear();
+    intent.settings.host.addresses.clear();
     let robbed = super::desired(&intent, &observed);
     assert_eq!(
         robbed.endpoints[&id("a")].readiness,
@@ -220,7 +220,7 @@ fn an_address_of_the_agents_own_is_the_hosts_and_leaves_by_its_eni() {
         intent.node.owner_of(own).map(|eni| eni.number),
         Some(EniNumber(1))
     );
-    intent.settings.ingress.insert(own);
+    intent.settings.host.ingress.insert(own);
     let observed = host();
     let objects = desired(&intent, &observed).objects;
     let net = IpNet::from(own);
@@ -241,7 +241,7 @@ fn an_address_of_the_agents_own_is_the_hosts_and_leaves_by_its_eni() {
     let there = MapEntry::Address(own, AddressEntry::translation(1));
     observed.maps.insert(there.key(), there);
     assert_eq!(entry(&observed, &intent, "10.0.1.70"), expected);
-    intent.settings.ingress.clear();
+    intent.settings.host.ingress.clear();
     assert_eq!(entry(&observed, &intent, "10.0.1.70"), None);
 }
 
@@ -389,7 +389,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
     // Only the ENI's number is known if the document does not list the primary.
     intent.node.enis.remove(&EniNumber::PRIMARY);
-    intent.node.addresses = vec!["10.0.0.10".parse().unwrap()];
+    intent.node.addresses.internal = vec!["10.0.0.10".parse().unwrap()];
     assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
 
     intent.settings.plain_is_native = true;

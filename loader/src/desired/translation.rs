@@ -147,7 +147,7 @@ impl Scene<'_> {
         };
         let public = match of.eni {
             Some(eni) => eni.public_address.map(IpAddr::V4),
-            None => self.intent.node.external_address(Family::V4),
+            None => self.intent.node.addresses.first_external(Family::V4),
         };
         ExitEni {
             id: of.eni.map(|eni| eni.id.clone()),
@@ -169,7 +169,7 @@ impl Scene<'_> {
         let fit: Vec<IpAddr> = on_it
             .filter(|address| Family::of(*address) == family && self.may_be_translation(*address))
             .collect();
-        let node = self.intent.node.address(family);
+        let node = self.intent.node.addresses.first_internal(family);
         let node = node.filter(|_| of.number.is_primary());
         let preferred = node.into_iter().chain(self.in_use(of.number, family));
         preferred

@@ -14,7 +14,8 @@ use ipnet::IpNet;
 use crate::constants;
 use crate::intent::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::intent::{
-    ClusterServices, Endpoint, EndpointMeta, Eni, Intent, Node, Settings, StaticAddress,
+    ClusterServices, Endpoint, EndpointMeta, Eni, HostSettings, Intent, Node, NodeAddresses,
+    Services, Settings, StaticAddress, Unfollowed,
 };
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 
@@ -81,8 +82,10 @@ pub fn intent() -> Intent {
     Intent {
         node: Node {
             name: "node".into(),
-            addresses: vec![IpAddr::from([10, 0, 0, 10])],
-            external_addresses: Vec::new(),
+            addresses: NodeAddresses {
+                internal: vec![IpAddr::from([10, 0, 0, 10])],
+                external: Vec::new(),
+            },
             pools: BTreeMap::new(),
             allocated: Vec::new(),
             pre_allocate: None,
@@ -92,8 +95,7 @@ pub fn intent() -> Intent {
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             others: Vec::new(),
-            notes: Vec::new(),
-            refused: Vec::new(),
+            unfollowed: Unfollowed::default(),
         },
         endpoints: endpoints.map(|e| (e.id(), e)).into(),
         settings: Settings {
@@ -102,11 +104,14 @@ pub fn intent() -> Intent {
             device_prefix: None,
             primary_device: None,
             internet_mtu: None,
-            services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
-            cluster_services: ClusterServices::none(),
-            ingress: BTreeSet::new(),
-            host_cidrs: BTreeSet::new(),
-            host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
+            services: Services {
+                configured: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
+                cluster: ClusterServices::none(),
+            },
+            host: HostSettings {
+                addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
+                ..HostSettings::default()
+            },
             masquerade: MasqueradeSettings::default(),
             default_pool: crate::intent::masquerade::DEFAULT_POOL.to_owned(),
             plain_is_native: false,

@@ -26,7 +26,7 @@ pub use objects::{
     Action, Address, ForeignRoute, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop,
     Resolved, Route, Rule, Selector, Sysctl, SysctlScope, direction,
 };
-pub use observed::{Attachment, Observed};
+pub use observed::{Attachment, HostState, Observed};
 pub use step::{Scope, Step, StepKind};
 
 /// Endpoints and the addresses that they have, or had.

@@ -35,12 +35,8 @@ pub struct Observed {
     pub addresses: BTreeSet<Address>,
     /// Every route of the tables that are ours; foreign shapes among them are left out.
     pub routes: BTreeSet<Route>,
-    /// Networks and devices of foreign routes, only of those that depend on nothing but a packet's
-    /// destination.
-    pub host_routes: BTreeSet<(IpNet, u32)>,
-    /// The networks of the same routes whose addresses are all the host's. Each address of a device is
-    /// one of them.
-    pub host_local: BTreeSet<IpNet>,
+    /// Networks and ports of the host.
+    pub host: HostState,
     /// Every rule of both families.
     pub rules: BTreeSet<Rule>,
     /// Every permanent neighbour entry.
@@ -50,8 +46,6 @@ pub struct Observed {
     pub resolved: BTreeMap<(u32, IpAddr), Resolved>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,
-    /// The host's automatic ports; none if they are unknown.
-    pub host_ports: Option<HostPorts>,
     /// Every entry of the datapath's maps.
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.
@@ -63,6 +57,19 @@ pub struct Observed {
     pub via_stack: BTreeMap<u32, Option<String>>,
 }
 
+/// Networks and ports of the host, which are not ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostState {
+    /// Networks and devices of foreign routes, only of those that depend on nothing but a packet's
+    /// destination.
+    pub routes: BTreeSet<(IpNet, u32)>,
+    /// The networks of the same routes whose addresses are all the host's. Each address of a device
+    /// is one of them.
+    pub local: BTreeSet<IpNet>,
+    /// The host's automatic ports; none if they are unknown.
+    pub ports: Option<HostPorts>,
+}
+
 impl Observed {
     /// Takes out the devices and what hangs on them; the endpoint addresses among it, and the names
     /// of the devices that had them.
@@ -72,12 +79,10 @@ impl Observed {
             addresses,
             routes,
             rules: _,
-            host_routes: _,
-            host_local: _,
+            host: _,
             neighbours,
             resolved,
             sysctls,
-            host_ports: _,
             maps,
             attachments,
             unpinned,

@@ -169,7 +169,7 @@ impl ModelKernel {
             }
             StepKind::ReservePorts(ports) => {
                 let wanted = ports.reserved();
-                let host = self.state.host_ports.get_or_insert_default();
+                let host = self.state.host.ports.get_or_insert_default();
                 let others = host.others();
                 host.reserved = others.union(&wanted);
                 host.ours = wanted.minus(&others);

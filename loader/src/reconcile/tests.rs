@@ -172,7 +172,7 @@ fn undo_all(state: &mut Observed) {
         .rules
         .retain(|rule| rule.priority == constants::RULE_ENI);
     state.sysctls.values_mut().for_each(String::clear);
-    state.host_ports = Some(HostPorts::default());
+    state.host.ports = Some(HostPorts::default());
     for link in state.links.values_mut().filter(|link| link.ifindex > ETH0) {
         link.up = false;
         link.mtu = 1400;

@@ -324,7 +324,7 @@ fn beside_a_full_table_of_others_ours_are_seen_at_each_look_and_theirs_seldom() 
         ip(&format!("-batch {}", file.display()));
         fs::remove_file(&file).unwrap();
         let by = |observed: &Observed, device| {
-            let routes = observed.host_routes.iter();
+            let routes = observed.host.routes.iter();
             routes.filter(|(_, ifindex)| *ifindex == device).count()
         };
         assert_eq!(by(&observe(netlink).await, other), 4096);

@@ -12,7 +12,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use loader::intent::{Eni, Node, OtherEni, Problem};
+use loader::intent::{Eni, Node, NodeAddresses, OtherEni, Problem, Unfollowed};
 
 use self::eni::{Checked, Context};
 use super::fields::{CiliumNode, IpamSpec, NodeAddress};
@@ -61,12 +61,13 @@ pub(super) fn check(
     status::note_operator(&doc.status.ipam, &mut findings);
     let (refused, notes) = findings.finish();
     let mut node = Node {
-        notes,
-        refused,
+        unfollowed: Unfollowed { notes, refused },
         name: doc.metadata.name.clone(),
         instance: Some(doc.spec.instance_id.clone()).filter(|id| !id.is_empty()),
-        addresses,
-        external_addresses,
+        addresses: NodeAddresses {
+            internal: addresses,
+            external: external_addresses,
+        },
         pools: pools.by_block,
         allocated: pools.allocated,
         pre_allocate,

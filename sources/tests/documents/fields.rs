@@ -252,7 +252,10 @@ fn unusable(field: &str, value: Value, allowed: &str) {
     let untouched = parse(&secondary().to_string()).expect("good");
     let pointer = format!("{ENI}/{field}");
     let node = check(secondary(), &pointer, value, allowed);
-    assert_eq!(reason(&node, ENI_ID), node.refused[0].to_string());
+    assert_eq!(
+        reason(&node, ENI_ID),
+        node.unfollowed.refused[0].to_string()
+    );
     others_hold(&node, &untouched, ENI_ID);
 }
 
@@ -264,7 +267,7 @@ fn a_high_device_index_is_no_fault() {
         let node = parse(&document.to_string()).expect("good");
         let eni = &node.enis[&EniNumber(1)];
         assert_eq!((eni.id.as_str(), eni.device_index), (ENI_ID, index));
-        assert_eq!(node.refused, []);
+        assert_eq!(node.unfollowed.refused, []);
     }
 }
 
@@ -383,7 +386,10 @@ fn addresses_and_prefixes() {
         let node = check(prefix(), &format!("{PREFIX_ENI}/{field}"), value, allowed);
         others_hold(&node, &untouched, PREFIX_ENI_ID);
         if !field.contains('/') {
-            assert_eq!(reason(&node, PREFIX_ENI_ID), node.refused[0].to_string());
+            assert_eq!(
+                reason(&node, PREFIX_ENI_ID),
+                node.unfollowed.refused[0].to_string()
+            );
             continue;
         }
         // Refused addresses are not allocated. Nothing else changes.
@@ -438,7 +444,10 @@ fn what_has_to_be_there() {
         let pointer = format!("{ENI}/{field}");
         remove(&mut document, &pointer);
         let node = refused(&document, &path_of(&pointer), "missing", allowed);
-        assert_eq!(reason(&node, ENI_ID), node.refused[0].to_string());
+        assert_eq!(
+            reason(&node, ENI_ID),
+            node.unfollowed.refused[0].to_string()
+        );
     }
 }
 
@@ -461,7 +470,10 @@ fn an_eni_without_usable_ipv4_has_what_it_has_of_ipv6() {
         let ipv4 = json!(["100.120.134.75", "100.120.137.182"]);
         set(&mut document, &format!("{ENI}/addresses"), ipv4);
         let node = refused(&document, &path_of(&pointer), "missing", allowed);
-        assert_eq!(reason(&node, ENI_ID), node.refused[0].to_string());
+        assert_eq!(
+            reason(&node, ENI_ID),
+            node.unfollowed.refused[0].to_string()
+        );
     }
 }
 
@@ -476,7 +488,7 @@ fn an_excluded_entry_needs_no_more_than_its_id() {
         let mut document = secondary();
         set(&mut document, "/status/eni/enis/eni-card1", entry);
         let node = parse(&document.to_string()).expect("good");
-        assert_eq!(node.refused, []);
+        assert_eq!(node.unfollowed.refused, []);
         assert_eq!(node.enis.len(), 2);
         let expected = "its tags match spec.eni.exclude-interface-tags (cilium=off)";
         assert_eq!(reason(&node, "eni-card1"), expected);
@@ -503,6 +515,9 @@ fn an_unreadable_rule_of_exclusion_is_none_that_excludes_nothing() {
         set(&mut document, &format!("/spec/eni/{pointer}"), value);
         let (_, node) = problem(&document);
         assert_eq!(node.enis.len(), enis, "{pointer}");
-        assert_eq!(reason(&node, ENI_ID), node.refused[0].to_string());
+        assert_eq!(
+            reason(&node, ENI_ID),
+            node.unfollowed.refused[0].to_string()
+        );
     }
 }

@@ -82,7 +82,7 @@ proptest! {
         set(&mut document, &format!("{ENI}/{list}/-"), value);
         let node = parse(&document.to_string()).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(entries(&node, ""), entries(&untouched, ""));
-        prop_assert_eq!(node.refused.len(), 1);
+        prop_assert_eq!(node.unfollowed.refused.len(), 1);
     }
 
     #[test]

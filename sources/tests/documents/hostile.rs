@@ -77,7 +77,7 @@ fn a_flat_alias_bomb_is_bounded() {
     let node = parse(&text).unwrap();
     assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
     assert_eq!((node.enis.len(), node.others.len()), (0, 1000));
-    let last = node.refused.last().unwrap().to_string();
+    let last = node.unfollowed.refused.last().unwrap().to_string();
     assert!(last.ends_with(" more problems"), "{last}");
 }
 
@@ -217,11 +217,11 @@ fn very_many_wrong_fields_cost_what_they_are_in_and_nothing_else() {
             if pointer != "/spec/addresses" {
                 assert_eq!(node.addresses, untouched.addresses, "{pointer}");
             }
-            let mut refused = node.refused.iter().map(ToString::to_string);
+            let mut refused = node.unfollowed.refused.iter().map(ToString::to_string);
             assert!(
                 refused.any(|reason| reason.starts_with(lost)),
                 "{:?}",
-                node.refused
+                node.unfollowed.refused
             );
         }
     }
@@ -336,7 +336,7 @@ proptest! {
         }
         let text: String = text.into_iter().collect();
         let problems = match parse(&text) {
-            Ok(node) => node.refused,
+            Ok(node) => node.unfollowed.refused,
             Err(error) => error.problems().to_vec(),
         };
         for problem in problems {

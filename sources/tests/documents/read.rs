@@ -62,9 +62,9 @@ fn secondary_addresses_are_blocks_of_one_address() {
         "100.120.134.10".parse().unwrap(),
         "2001:db8:120:a::10".parse().unwrap(),
     ];
-    assert_eq!(node.addresses, addresses);
+    assert_eq!(node.addresses.internal, addresses);
     assert_eq!(node.enis.len(), 2);
-    assert_eq!(node.notes, Vec::<String>::new());
+    assert_eq!(node.unfollowed.notes, Vec::<String>::new());
 
     let primary = eni(&node, 0);
     assert_eq!(primary.id, "eni-0a1f6e2d3c4b5a697");
@@ -121,7 +121,7 @@ fn addresses_that_a_prefix_covers_are_not_repeated() {
         eni(&node, 0).excluded.as_deref(),
         Some("its number 0 is below spec.eni.first-interface-index 1")
     );
-    assert_eq!(node.notes, Vec::<String>::new());
+    assert_eq!(node.unfollowed.notes, Vec::<String>::new());
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn use_primary_address_gives_it_to_pods_except_on_the_primary() {
     );
     assert!(!eni(&node, 0).use_primary_address);
     assert!(!eni(&node, 0).owns("100.120.134.10".parse().unwrap()));
-    let notes = node.notes.join("\n");
+    let notes = node.unfollowed.notes.join("\n");
     assert!(
         notes.contains("spec.eni.use-primary-address: ignored on eni-0a1f6e2d3c4b5a697"),
         "{notes}"
@@ -216,7 +216,7 @@ fn a_primary_address_in_the_list_is_noted_and_left_out() {
     assert!(!eni(&node, 1).owns("100.120.133.9".parse().unwrap()));
     assert!(!eni(&node, 0).owns("2001:db8:120:a::10".parse().unwrap()));
     assert_eq!(
-        node.notes,
+        node.unfollowed.notes,
         [
             "status.eni.enis.eni-0a1f6e2d3c4b5a697.addresses[3]: 2001:db8:120:a::10 is the node's own address: not for pods",
             "status.eni.enis.eni-0e979576c285fd4d5.addresses[5]: 100.120.133.9 is the ENI's primary address: not for pods",
@@ -243,7 +243,7 @@ fn a_flat_pool_that_is_ahead_of_the_status_is_noted() {
         json!({"2001:db8::9": {"resource": "eni-0e979576c285fd4d5"}}),
     );
     assert_eq!(
-        read(&document).notes,
+        read(&document).unfollowed.notes,
         [
             "spec.ipam.pool.10.0.0.300: the key is no address: not used",
             "spec.ipam.pool.100.120.1.1: status.eni.enis.eni-0e979576c285fd4d5 does not have it: not used",

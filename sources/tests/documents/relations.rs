@@ -39,7 +39,7 @@ fn of_two_entries_with_one_device_index_one_serves() {
         }
         set(&mut document, "/status/eni/enis/eni-card1", entry);
         let node = parse(&document.to_string()).unwrap();
-        assert_eq!(node.refused, []);
+        assert_eq!(node.unfollowed.refused, []);
         assert_eq!(node.enis[&EniNumber(1)].id, "eni-0e979576c285fd4d5");
         if excluded {
             assert!(node.enis[&EniNumber(2)].excluded.is_some());
@@ -223,7 +223,12 @@ fn every_problem_is_told() {
     set(&mut document, &format!("{ENI}/subnet/cidr"), json!("y"));
     set(&mut document, &format!("{PRIMARY}/number"), json!(-99));
     let node = parse(&document.to_string()).unwrap();
-    let mut paths: Vec<&str> = node.refused.iter().map(|p| p.path.as_str()).collect();
+    let mut paths: Vec<&str> = node
+        .unfollowed
+        .refused
+        .iter()
+        .map(|p| p.path.as_str())
+        .collect();
     paths.sort_unstable();
     assert_eq!(
         paths,

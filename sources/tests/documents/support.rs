@@ -70,17 +70,27 @@ pub(crate) fn problem(document: &Value) -> (String, Node) {
     let json = parse(&document.to_string()).unwrap_or_else(|e| panic!("{e}"));
     let yaml = serde_yaml_ng::to_string(document).expect("YAML");
     let yaml = parse(&yaml).unwrap_or_else(|e| panic!("{e}"));
-    let paths =
-        |node: &Node| -> Vec<String> { node.refused.iter().map(|p| p.path.clone()).collect() };
+    let paths = |node: &Node| -> Vec<String> {
+        node.unfollowed
+            .refused
+            .iter()
+            .map(|p| p.path.clone())
+            .collect()
+    };
     assert_eq!(
         paths(&json),
         paths(&yaml),
         "{:?} {:?}",
-        json.refused,
-        yaml.refused
+        json.unfollowed.refused,
+        yaml.unfollowed.refused
     );
-    assert_eq!(json.refused.len(), 1, "{:?}", json.refused);
-    (json.refused[0].to_string(), json)
+    assert_eq!(
+        json.unfollowed.refused.len(),
+        1,
+        "{:?}",
+        json.unfollowed.refused
+    );
+    (json.unfollowed.refused[0].to_string(), json)
 }
 
 /// Why an entry that has no number has none.

@@ -203,10 +203,13 @@ impl Eni {
     /// node's. A secondary one without IPv4 has no own address, as documents do not list it.
     #[must_use]
     pub fn of_node(node: &intent::Node) -> Vec<Self> {
-        let node_v6 = node.address(Family::V6).and_then(|address| match address {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(v6) => Some(v6),
-        });
+        let node_v6 = node
+            .addresses
+            .first_internal(Family::V6)
+            .and_then(|address| match address {
+                IpAddr::V4(_) => None,
+                IpAddr::V6(v6) => Some(v6),
+            });
         let enis = node.enis.values();
         enis.map(|eni| Self {
             number: eni.number.0,

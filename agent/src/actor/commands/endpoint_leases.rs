@@ -20,13 +20,13 @@ impl<K: Host> Actor<K> {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
         };
-        let own = self.intent.settings.ingress.clone();
+        let own = self.intent.settings.host.ingress.clone();
         // The agent's own are leased.
         let on_devices = facts.host.keys().copied();
         let on_devices = on_devices.filter(|address| !own.contains(address));
         // Addresses of endpoints that could neither be made nor removed.
         let lingering = self.passes.last.lingering.iter().flatten().copied();
-        let configured = self.intent.settings.host_addresses.iter().copied();
+        let configured = self.intent.settings.host.addresses.iter().copied();
         let enis = &self.passes.last.view.enis;
         let ready = enis.iter();
         let ready = ready.filter(|(_, view)| view.for_new_pods().is_ready());

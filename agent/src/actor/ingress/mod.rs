@@ -62,7 +62,7 @@ impl<K: Host> Actor<K> {
             let owners = self.addresses.owners().keys();
             let owners = owners.filter(|owner| is_own(owner));
             let held = owners.flat_map(|owner| self.addresses.held_by(owner));
-            self.intent.settings.ingress = held.map(|lease| lease.address).collect();
+            self.intent.settings.host.ingress = held.map(|lease| lease.address).collect();
         }
         self.own = own;
         let owners = match self.own.mode {
@@ -225,13 +225,13 @@ impl<K: Host> Actor<K> {
             let mut added = self.add(vec![request]).await;
             return added.pop().map_or(Ok(()), |added| added.map(drop));
         }
-        if self.intent.settings.ingress == addresses {
+        if self.intent.settings.host.ingress == addresses {
             return Ok(());
         }
         self.look().await;
         self.update_addresses();
         self.adopt_ingress(owner, &addresses)?;
-        self.intent.settings.ingress = addresses;
+        self.intent.settings.host.ingress = addresses;
         self.run_pass().await;
         Ok(())
     }
@@ -287,11 +287,11 @@ impl<K: Host> Actor<K> {
             .iter()
             .map(|lease| lease.address)
             .collect();
-        if !self.intent.settings.ingress.is_disjoint(&held) {
+        if !self.intent.settings.host.ingress.is_disjoint(&held) {
             // An older agent may have made them foreign addresses of the host. This pass makes them
             // ours again, because only our own are ever removed.
             self.run_pass().await;
-            let on_host = &mut self.intent.settings.ingress;
+            let on_host = &mut self.intent.settings.host.ingress;
             on_host.retain(|address| !held.contains(address));
             self.run_pass().await;
         }

@@ -93,7 +93,7 @@ async fn a_refused_address_stays_with_the_pod_that_has_it() {
     };
     document(&mut actor, |node| {
         without(node);
-        node.refused.push(Problem {
+        node.unfollowed.refused.push(Problem {
             path: "status.eni.enis.eni-1.addresses[0]".to_owned(),
             message: "\"10.0.1.2O\" is refused".to_owned(),
         });

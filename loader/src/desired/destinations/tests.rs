@@ -30,7 +30,7 @@ fn agent_file(cidrs: &[&str]) -> Policy {
 #[test]
 fn a_prefix_has_the_classes_of_all_that_contain_it() {
     let mut intent = intent();
-    intent.settings.services = ["10.0.0.0/8", "10.0.1.64/28", "172.20.0.0/16"]
+    intent.settings.services.configured = ["10.0.0.0/8", "10.0.1.64/28", "172.20.0.0/16"]
         .map(|net| net.parse().unwrap())
         .into();
     let classes = classes(&known(&intent, &host()));
@@ -57,7 +57,7 @@ fn what_no_network_routes_is_so_but_for_what_a_more_specific_prefix_names() {
     let mut intent = intent();
     let nets = |nets: &[&str]| nets.iter().map(|net| net.parse().unwrap()).collect();
     intent.settings.masquerade.native = nets(&["0.0.0.0/0", "::/0", "240.1.0.0/16"]);
-    intent.settings.services = nets(&["240.2.0.0/16", "0.0.0.0/8"]);
+    intent.settings.services.configured = nets(&["240.2.0.0/16", "0.0.0.0/8"]);
     intent.settings.masquerade.agent = Some("/file".into());
     intent.policy = agent_file(&["240.3.0.0/16", "240.1.1.0/24"]);
     let classes = classes(&known(&intent, &host()));
@@ -99,7 +99,7 @@ fn whatever_is_unroutable_may_be_by_the_look_of_it() {
 fn what_the_cluster_tells_of_services_counts_but_for_addresses_of_the_vpc() {
     let mut intent = intent();
     let addresses = ["198.51.100.7", "10.0.7.7", "169.254.169.254", "fe80::7"];
-    intent.settings.cluster_services = ClusterServices {
+    intent.settings.services.cluster = ClusterServices {
         cidrs: Some(["10.96.0.0/16".parse().unwrap()].into()),
         addresses: Some(addresses.map(|address| address.parse().unwrap()).into()),
     };
@@ -136,7 +136,7 @@ fn until_the_cluster_has_told_all_services_those_that_are_there_stay() {
             ..ClusterServices::none()
         },
     ] {
-        intent.settings.cluster_services = unknown;
+        intent.settings.services.cluster = unknown;
         assert!(has(&intent));
     }
 }
@@ -238,7 +238,7 @@ proptest! {
     ) {
         let mut intent = intent();
         intent.node.enis.clear();
-        intent.settings.services = services.clone();
+        intent.settings.services.configured = services.clone();
         intent.settings.masquerade.native = native.clone();
         intent.settings.masquerade.agent = Some("/file".into());
         let texts: Vec<String> = agent.iter().map(ToString::to_string).collect();

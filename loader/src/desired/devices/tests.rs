@@ -72,7 +72,7 @@ fn the_primary_is_eni_0_else_the_internal_address_else_the_setting() {
     intent.node.enis.remove(&EniNumber::PRIMARY);
     assert_eq!(name(&intent), eth0, "it holds 10.0.0.10");
 
-    intent.node.addresses.clear();
+    intent.node.addresses.internal.clear();
     let unknown = desired(&intent, &host());
     assert_eq!(unknown.primary, None);
     assert!(

@@ -100,7 +100,11 @@ fn the_nodes_address_goes_first_and_what_is_in_use_stays() {
     observed.maps.insert(entry.key(), entry);
     assert_eq!(at(&intent, &observed, 1), "2001:db8:0:1::10");
     assert_eq!(at(&intent, &observed, 0), "2001:db8::5");
-    intent.node.addresses.push("2001:db8::10".parse().unwrap());
+    intent
+        .node
+        .addresses
+        .internal
+        .push("2001:db8::10".parse().unwrap());
     assert_eq!(at(&intent, &observed, 0), "2001:db8::10");
 }
 
@@ -146,7 +150,7 @@ fn the_policy_chooses_the_way_out() {
 fn a_primary_that_no_pod_uses_is_a_way_out_all_the_same() {
     let mut intent = intent();
     intent.settings.masquerade.metadata = MetadataPolicy::Primary;
-    intent.node.external_addresses = vec!["203.0.113.9".parse().unwrap()];
+    intent.node.addresses.external = vec!["203.0.113.9".parse().unwrap()];
     let mut observed = with_v6();
     let excluded = {
         let mut intent = intent.clone();

@@ -45,8 +45,8 @@ pub(super) async fn all(
     observed.sysctls = sysctls;
     observed.addresses = addresses;
     let chosen = host_routes::choose(&rules, &networks);
-    observed.host_routes = chosen.led;
-    observed.host_local = chosen.local;
+    observed.host.routes = chosen.led;
+    observed.host.local = chosen.local;
     observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
     observed.neighbours = neighbours.permanent;

@@ -121,6 +121,7 @@ fn another_node_needs_a_whole_pass_first() {
         .intent
         .settings
         .services
+        .configured
         .insert("10.96.0.0/16".parse().unwrap());
     bench.intent.endpoints.insert(pod().id(), pod());
     assert_eq!(bench.pass(&pod()), None);

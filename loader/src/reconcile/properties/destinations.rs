@@ -37,7 +37,11 @@ fn nets() -> impl Strategy<Value = Nets> {
 impl Nets {
     fn intent(&self) -> Intent {
         let mut intent = intent();
-        intent.settings.services.clone_from(&self.services);
+        intent
+            .settings
+            .services
+            .configured
+            .clone_from(&self.services);
         let masquerade = &mut intent.settings.masquerade;
         masquerade.native.clone_from(&self.native);
         masquerade.agent = Some("/file".into());

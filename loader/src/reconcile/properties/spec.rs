@@ -133,10 +133,10 @@ impl Spec {
             intent.settings.mark = MarkLayout::new(0x00ff_0000).unwrap();
         }
         if self.has(Variant::NoServices) {
-            intent.settings.services.clear();
+            intent.settings.services.configured.clear();
         }
         if self.has(Variant::NoNodeAddress) {
-            intent.node.addresses.clear();
+            intent.node.addresses.internal.clear();
             intent.settings.primary_device = Some("eth0".into());
         }
         intent
