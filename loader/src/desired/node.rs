@@ -14,7 +14,8 @@ use super::translation::Exits;
 use crate::constants;
 use crate::intent::masquerade::{NO_SLICES, SharedPorts};
 use crate::kernel::{
-    Action, Link, MapEntry, NextHop, Object, Route, Rule, Scope, Selector, Sysctl, SysctlScope,
+    Action, Address, Link, MapEntry, NextHop, Object, Route, Rule, Scope, Selector, Sysctl,
+    SysctlScope,
 };
 use crate::observation::ownership::is_ingress;
 
@@ -135,6 +136,50 @@ pub(super) struct HostAddress {
     pub(super) yields: bool,
 }
 
+/// The addresses that devices are to have.
+fn desired_addresses<'a>(builder: &'a Builder<'_>) -> Vec<&'a Address> {
+    let desired = builder.objects().filter_map(|object| match object {
+        Object::Address(address) => Some(address),
+        Object::Sysctl(..)
+        | Object::ReservedPorts(_)
+        | Object::Mtu { .. }
+        | Object::Up(_)
+        | Object::Device(_)
+        | Object::Route(_)
+        | Object::Rule(_)
+        | Object::Neighbour(_)
+        | Object::MapEntry(_)
+        | Object::Attachment(_) => None,
+    });
+    desired.collect()
+}
+
+/// The addresses on devices, present and desired ones, and the place of each. Addresses of `ours`
+/// are desired.
+fn on_devices(
+    builder: &Builder<'_>,
+    desired: &[&Address],
+    ours: &BTreeSet<IpAddr>,
+) -> BTreeMap<IpAddr, String> {
+    let is_local = |net: &IpNet| match net {
+        IpNet::V4(net) => net.addr().is_loopback(),
+        IpNet::V6(net) => net.addr().is_loopback() || net.addr().is_unicast_link_local(),
+    };
+    let present = builder.observed.addresses.iter();
+    present
+        .chain(desired.iter().copied())
+        .filter(|address| !is_local(&address.net))
+        .filter(|address| {
+            ours.contains(&address.net.addr()) || !is_ingress(address, builder.observed)
+        })
+        .map(|address| {
+            let link = builder.observed.links.get(&address.ifindex);
+            let device = link.map_or("a device of the host", |link| &link.name);
+            (address.net.addr(), format!("on {device}"))
+        })
+        .collect()
+}
+
 /// Adds the addresses that the host's stack answers for, and returns the source of each.
 ///
 /// Addresses that are about to be added to a device count already. So do those on the loopback
@@ -150,37 +195,9 @@ pub(super) fn add_host_addresses(
     exits: &Exits,
     ingress: &BTreeMap<IpAddr, EniNumber>,
 ) -> BTreeMap<IpAddr, HostAddress> {
-    let is_local = |net: &IpNet| match net {
-        IpNet::V4(net) => net.addr().is_loopback(),
-        IpNet::V6(net) => net.addr().is_loopback() || net.addr().is_unicast_link_local(),
-    };
-    let desired = builder.objects().filter_map(|object| match object {
-        Object::Address(address) => Some(address),
-        Object::Sysctl(..)
-        | Object::ReservedPorts(_)
-        | Object::Mtu { .. }
-        | Object::Up(_)
-        | Object::Device(_)
-        | Object::Route(_)
-        | Object::Rule(_)
-        | Object::Neighbour(_)
-        | Object::MapEntry(_)
-        | Object::Attachment(_) => None,
-    });
-    let desired: Vec<_> = desired.collect();
+    let desired = desired_addresses(builder);
     let ours: BTreeSet<IpAddr> = desired.iter().map(|address| address.net.addr()).collect();
-    let on_devices = builder.observed.addresses.iter().chain(desired);
-    let mut hosts: BTreeMap<IpAddr, String> = on_devices
-        .filter(|address| !is_local(&address.net))
-        .filter(|address| {
-            ours.contains(&address.net.addr()) || !is_ingress(address, builder.observed)
-        })
-        .map(|address| {
-            let link = builder.observed.links.get(&address.ifindex);
-            let device = link.map_or("a device of the host", |link| &link.name);
-            (address.net.addr(), format!("on {device}"))
-        })
-        .collect();
+    let mut hosts = on_devices(builder, &desired, &ours);
     for address in &builder.intent.settings.host.addresses {
         let setting = || "one of host-addresses in the configuration".to_owned();
         hosts.entry(*address).or_insert_with(setting);

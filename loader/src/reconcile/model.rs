@@ -8,10 +8,11 @@ use ipam::Family;
 
 use crate::constants;
 use crate::intent::Endpoint;
+use crate::intent::masquerade::SharedPorts;
 use crate::kernel::fixture::{link, plug};
 use crate::kernel::{
-    Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Object, Observed, Route,
-    Step, StepKind, SysctlScope,
+    Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, Neighbour, NextHop, Object,
+    Observed, Route, Rule, Step, StepKind, Sysctl, SysctlScope,
 };
 use crate::observation::ownership::{finished_device, intact_device};
 
@@ -151,29 +152,50 @@ impl ModelKernel {
         }
     }
 
+    fn set_sysctl(&mut self, sysctl: &Sysctl, value: &str) -> anyhow::Result<()> {
+        let Some(old) = self.state.sysctls.get_mut(sysctl) else {
+            bail!("no such sysctl: {sysctl:?}");
+        };
+        value.clone_into(old);
+        // As the kernel does: the sysctl of the whole sets that of each device.
+        if sysctl.name == "ip_forward" {
+            let each = self.state.sysctls.iter_mut();
+            let each =
+                each.filter(|(other, _)| other.family == Family::V4 && other.name == "forwarding");
+            each.for_each(|(_, old)| value.clone_into(old));
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, ports: &SharedPorts) {
+        let wanted = ports.reserved();
+        let host = self.state.host.ports.get_or_insert_default();
+        let others = host.others();
+        host.reserved = others.union(&wanted);
+        host.ours = wanted.minus(&others);
+    }
+
+    fn add_rule(&mut self, rule: Rule) {
+        let key = Object::Rule(rule).key();
+        let mut rules = self.state.rules.iter();
+        if !rules.any(|r| Object::Rule(*r).key() == key) {
+            self.state.rules.insert(rule);
+        }
+    }
+
+    fn add_neighbour(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
+        self.link(neighbour.ifindex)?;
+        let key = Object::Neighbour(neighbour).key();
+        let neighbours = &mut self.state.neighbours;
+        neighbours.retain(|n| Object::Neighbour(*n).key() != key);
+        neighbours.insert(neighbour);
+        Ok(())
+    }
+
     fn carry_out(&mut self, step: &StepKind) -> anyhow::Result<()> {
         match step {
-            StepKind::SetSysctl(sysctl, value) => {
-                let Some(old) = self.state.sysctls.get_mut(sysctl) else {
-                    bail!("no such sysctl: {sysctl:?}");
-                };
-                (*value).clone_into(old);
-                // As the kernel does: the sysctl of the whole sets that of each device.
-                if sysctl.name == "ip_forward" {
-                    let each = self.state.sysctls.iter_mut();
-                    let each = each.filter(|(other, _)| {
-                        other.family == Family::V4 && other.name == "forwarding"
-                    });
-                    each.for_each(|(_, old)| (*value).clone_into(old));
-                }
-            }
-            StepKind::ReservePorts(ports) => {
-                let wanted = ports.reserved();
-                let host = self.state.host.ports.get_or_insert_default();
-                let others = host.others();
-                host.reserved = others.union(&wanted);
-                host.ours = wanted.minus(&others);
-            }
+            StepKind::SetSysctl(sysctl, value) => self.set_sysctl(sysctl, value)?,
+            StepKind::ReservePorts(ports) => self.reserve(ports),
             StepKind::SetMtu { ifindex, mtu } => self.link(*ifindex)?.mtu = *mtu,
             StepKind::SetUp(ifindex) => self.link(*ifindex)?.up = true,
             StepKind::CreateEndpointDevice(endpoint) => self.create(endpoint),
@@ -187,24 +209,11 @@ impl ModelKernel {
             StepKind::DeleteRoute(route) => {
                 self.state.routes.remove(route);
             }
-            StepKind::AddRule(rule) => {
-                let key = Object::Rule(*rule).key();
-                let mut rules = self.state.rules.iter();
-                if !rules.any(|r| Object::Rule(*r).key() == key) {
-                    self.state.rules.insert(*rule);
-                }
-            }
+            StepKind::AddRule(rule) => self.add_rule(*rule),
             StepKind::DeleteRule(rule) => {
                 self.state.rules.remove(rule);
             }
-            StepKind::AddNeighbour(neighbour) => {
-                self.link(neighbour.ifindex)?;
-                let key = Object::Neighbour(*neighbour).key();
-                self.state
-                    .neighbours
-                    .retain(|n| Object::Neighbour(*n).key() != key);
-                self.state.neighbours.insert(*neighbour);
-            }
+            StepKind::AddNeighbour(neighbour) => self.add_neighbour(*neighbour)?,
             StepKind::DeleteNeighbour(neighbour) => {
                 self.state.neighbours.remove(neighbour);
             }
