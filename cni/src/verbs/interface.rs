@@ -62,23 +62,21 @@ pub(super) fn add<V: Variables>(
         }
         error.into_failure(&format!("ADD {}", target.owner))
     })?;
-    let dns = delegated
-        .as_ref()
-        .and_then(|result| result.get("dns"))
-        .filter(|_| {
-            config
-                .requested
-                .dns
-                .as_object()
-                .is_none_or(serde_json::Map::is_empty)
-        })
-        .unwrap_or(&config.requested.dns);
+    let dns = dns(&config.requested.dns, delegated.as_ref());
     let interface = result::Interface {
         name: &target.owner.interface,
         netns,
         attachment: &attachment,
     };
     Ok(result::of_attachment(config, interface, dns))
+}
+
+/// The network's DNS settings, or where it has none those of the delegated plugin.
+fn dns<'a>(of_network: &'a Value, delegated: Option<&'a PreviousResult>) -> &'a Value {
+    delegated
+        .and_then(|result| result.get("dns"))
+        .filter(|_| of_network.as_object().is_none_or(serde_json::Map::is_empty))
+        .unwrap_or(of_network)
 }
 
 /// Gets addresses from the delegated plugin; `None` when the owner has an endpoint: plugins such as
