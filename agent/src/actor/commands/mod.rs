@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use api::ids::{EndpointId, Owner};
-use api::types::Attachment;
+use api::types::{Attachment, Status};
 use api::{ApiError, ErrorCode};
 use loader::intent::Endpoint;
 use loader::kernel::Endpoints;
@@ -56,33 +56,18 @@ impl<K: Host> Actor<K> {
         command: Command,
         more: &mut mpsc::Receiver<Command>,
     ) -> Option<Command> {
-        let mut next = None;
         // A caller that went away needs no answer.
         match command {
             Command::AddEndpoint(request, reply) => {
-                // Pods come in bursts, and one pass makes many.
-                let requests;
-                (requests, next) = alike((request, reply), more, |command| match command {
-                    Command::AddEndpoint(request, reply) => Ok((request, reply)),
-                    other => Err(other),
-                });
-                self.add_and_answer(requests).await;
+                return self.add_alike((request, reply), more).await;
             }
             Command::DeleteEndpoint(owner, reply) => {
-                // They go in bursts as well.
-                let requests;
-                (requests, next) = alike((owner, reply), more, |command| match command {
-                    Command::DeleteEndpoint(owner, reply) => Ok((owner, reply)),
-                    other => Err(other),
-                });
-                self.delete_and_answer(requests).await;
+                return self.delete_alike((owner, reply), more).await;
             }
             Command::CheckEndpoint(owner, reply) => {
                 reply.send(self.check_endpoint(&owner).await).ok();
             }
-            Command::Collect(request, reply) => {
-                reply.send(Ok(self.collect(request).await)).ok();
-            }
+            Command::Collect(request, reply) => drop(reply.send(Ok(self.collect(request).await))),
             Command::Addresses(command) => self.address_command(command).await,
             Command::Ingress(command) => self.ingress_command(command).await,
             Command::PodGone(pod) => self.addresses.forget_pod(&pod),
@@ -90,11 +75,7 @@ impl<K: Host> Actor<K> {
                 self.documents.numbering.take_cards(cards);
                 self.take_node();
             }
-            Command::Alive(reply) => {
-                let unpinned = self.reconciler.kernel().unpinned();
-                let unpinned = unpinned.map(str::to_owned);
-                reply.send(Ok(unpinned.into_iter().collect())).ok();
-            }
+            Command::Alive(reply) => drop(reply.send(Ok(self.unpinned()))),
             Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
@@ -102,17 +83,9 @@ impl<K: Host> Actor<K> {
                 self.update().await;
                 reply.send(Ok(self.passes.last.view.objects.list())).ok();
             }
-            Command::Status(reply) => {
-                self.update().await;
-                let status = self.status().await;
-                reply.send(Ok(Box::new(status))).ok();
-            }
-            Command::Masquerade(reply) => {
-                reply.send(Ok(Box::new(self.masquerade()))).ok();
-            }
-            Command::Explain(tuple, reply) => {
-                self.explain(tuple, reply);
-            }
+            Command::Status(reply) => drop(reply.send(Ok(self.updated_status().await))),
+            Command::Masquerade(reply) => drop(reply.send(Ok(Box::new(self.masquerade())))),
+            Command::Explain(tuple, reply) => self.explain(tuple, reply),
             Command::Metrics(reply) => drop(reply.send(self.metrics())),
             Command::MetricsSnapshot(reply) => drop(reply.send(self.figures().map(Box::new))),
             Command::Exhausted(reply) => drop(reply.send(self.addresses.exhausted())),
@@ -134,6 +107,47 @@ impl<K: Host> Actor<K> {
             }
             Command::NatStats(reply) => self.nat_stats(reply),
         }
+        None
+    }
+
+    /// The programs that have lost their pin.
+    fn unpinned(&self) -> Vec<String> {
+        let unpinned = self.reconciler.kernel().unpinned();
+        unpinned.map(str::to_owned).into_iter().collect()
+    }
+
+    async fn updated_status(&mut self) -> Box<Status> {
+        self.update().await;
+        Box::new(self.status().await)
+    }
+
+    /// Adds an endpoint and those of the requests that directly follow. Pods come in bursts, and
+    /// one pass makes many.
+    async fn add_alike(
+        &mut self,
+        first: (EndpointRequest, Reply<Attachment>),
+        more: &mut mpsc::Receiver<Command>,
+    ) -> Option<Command> {
+        let (requests, next) = alike(first, more, |command| match command {
+            Command::AddEndpoint(request, reply) => Ok((request, reply)),
+            other => Err(other),
+        });
+        self.add_and_answer(requests).await;
+        next
+    }
+
+    /// Deletes an endpoint and those of the requests that directly follow: they go in bursts as
+    /// well.
+    async fn delete_alike(
+        &mut self,
+        first: (Owner, Reply<()>),
+        more: &mut mpsc::Receiver<Command>,
+    ) -> Option<Command> {
+        let (requests, next) = alike(first, more, |command| match command {
+            Command::DeleteEndpoint(owner, reply) => Ok((owner, reply)),
+            other => Err(other),
+        });
+        self.delete_and_answer(requests).await;
         next
     }
 
