@@ -9,7 +9,7 @@ use loader::reconcile::Repairs;
 use super::refused;
 use crate::actor::Actor;
 use crate::host::kernel::Host;
-use crate::server::MetricsSnapshot;
+use crate::server::{ApiServerStats, MetricsSnapshot, OwnAddressStats};
 
 impl<K: Host> Actor<K> {
     /// The counters that need no observation of the kernel's configuration.
@@ -24,15 +24,19 @@ impl<K: Host> Actor<K> {
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
             refused: refused::counts(&self.refused()),
-            own_addresses: u64::try_from(self.ingress_addresses().len()).unwrap_or(u64::MAX),
-            own_failures: self.own.report.borrow().failures,
+            own: OwnAddressStats {
+                in_use: u64::try_from(self.ingress_addresses().len()).unwrap_or(u64::MAX),
+                failures: self.own.report.borrow().failures,
+            },
             pools: self.list_pools(),
             counters: self.metrics()?,
             nat: self.nat_status(),
             work: self.passes.work,
             repairs: repairs.collect(),
-            requests: traffic::requests(),
-            responses: traffic::responses(),
+            api_server: ApiServerStats {
+                requests: traffic::requests(),
+                responses: traffic::responses(),
+            },
         })
     }
 

@@ -17,10 +17,8 @@ pub struct MetricsSnapshot {
     pub enis: (u64, u64),
     /// Entries that are not used, by kind.
     pub refused: Vec<(RefusedKind, u64)>,
-    /// The agent's own addresses.
-    pub own_addresses: u64,
-    /// Calls and steps for these that have failed.
-    pub own_failures: u64,
+    /// The counters of the agent's own addresses.
+    pub own: OwnAddressStats,
     /// The pools.
     pub pools: Vec<PoolStatus>,
     /// The datapath's counters.
@@ -31,9 +29,25 @@ pub struct MetricsSnapshot {
     pub work: ReconcileStats,
     /// Objects repaired, by kind.
     pub repairs: BTreeMap<ObjectKind, u64>,
-    /// Requests to the API server, by method.
+    /// The calls to the API server.
+    pub api_server: ApiServerStats,
+}
+
+/// The agent's own addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnAddressStats {
+    /// Addresses in use.
+    pub in_use: u64,
+    /// Calls and steps for them that have failed.
+    pub failures: u64,
+}
+
+/// Calls to the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiServerStats {
+    /// Requests, by method.
     pub requests: Vec<(&'static str, u64)>,
-    /// Its answers, by class.
+    /// Answers, by class.
     pub responses: Vec<(&'static str, u64)>,
 }
 

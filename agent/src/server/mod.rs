@@ -15,5 +15,5 @@ mod validate;
 
 pub use handle::{AddressCommand, Command, Handle, IngressCommand, Reply};
 pub use listener::{Server, ServerLimits};
-pub use metrics::{MetricsSnapshot, ReconcileStats};
+pub use metrics::{ApiServerStats, MetricsSnapshot, OwnAddressStats, ReconcileStats};
 pub use validate::{AddressRequest, AddressSpec, EndpointRequest};

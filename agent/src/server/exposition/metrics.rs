@@ -20,31 +20,39 @@ pub(super) fn metrics(figures: &MetricsSnapshot) -> Vec<Metric> {
     all
 }
 
-fn one(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Metric {
+fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric {
         name,
-        kind,
+        kind: Kind::Gauge,
         help,
-        values: vec![(Vec::new(), value)],
+        values: Vec::new(),
     }
 }
 
-/// A metric whose values differ in one label.
-fn by<'a>(
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    label: &'static str,
-    values: impl IntoIterator<Item = (&'a str, u64)>,
-) -> Metric {
-    let values = values.into_iter();
+fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric {
-        name,
-        kind,
-        help,
-        values: values
-            .map(|(text, value)| (vec![(label, text.to_owned())], value))
-            .collect(),
+        kind: Kind::Counter,
+        ..gauge(name, help)
+    }
+}
+
+impl Metric {
+    /// The metric with one value.
+    fn of(self, value: u64) -> Self {
+        self.with([(Vec::new(), value)])
+    }
+
+    /// The metric with values that differ in one label.
+    fn by<'a>(self, label: &'static str, values: impl IntoIterator<Item = (&'a str, u64)>) -> Self {
+        let values = values.into_iter();
+        self.with(values.map(|(text, value)| (vec![(label, text.to_owned())], value)))
+    }
+
+    fn with(self, values: impl IntoIterator<Item = (Labels, u64)>) -> Self {
+        Self {
+            values: values.into_iter().collect(),
+            ..self
+        }
     }
 }
 
@@ -52,62 +60,18 @@ fn state(figures: &MetricsSnapshot) -> Vec<Metric> {
     let version = env!("CARGO_PKG_VERSION");
     let states = |(ready, not_ready)| [("ready", ready), ("not-ready", not_ready)];
     vec![
-        by(
-            "towpath_build_info",
-            Kind::Gauge,
-            "Always 1; the agent's version.",
-            "version",
-            [(version, 1)],
-        ),
-        one(
-            "towpath_ready",
-            Kind::Gauge,
-            "1 if a pod without special requests can be added, else 0.",
-            figures.is_ready.into(),
-        ),
-        one(
-            "towpath_uptime_seconds",
-            Kind::Gauge,
-            "Seconds since the agent started.",
-            figures.uptime_seconds,
-        ),
-        by(
-            "towpath_endpoints",
-            Kind::Gauge,
-            "Endpoints (pod attachments), by state.",
-            "state",
-            states(figures.endpoints),
-        ),
-        by(
-            "towpath_enis",
-            Kind::Gauge,
-            "ENIs, by state: ready if pods' packets can use them.",
-            "state",
-            states(figures.enis),
-        ),
-        by(
-            "towpath_refused_entries",
-            Kind::Gauge,
-            "Ignored entries of documents and objects, by kind.",
-            "kind",
-            figures
+        gauge("towpath_build_info", "Always 1; the agent's version.").by("version", [(version, 1)]),
+        gauge("towpath_ready", "1 if a pod without special requests can be added, else 0.").of(figures.is_ready.into()),
+        gauge("towpath_uptime_seconds", "Seconds since the agent started.").of(figures.uptime_seconds),
+        gauge("towpath_endpoints", "Endpoints (pod attachments), by state.").by("state", states(figures.endpoints)),
+        gauge("towpath_enis", "ENIs, by state: ready if pods' packets can use them.").by("state", states(figures.enis)),
+        gauge("towpath_refused_entries", "Ignored entries of documents and objects, by kind.").by("kind", figures
                 .refused
                 .iter()
-                .map(|(kind, count)| (kind.name(), *count)),
-        ),
-        one(
-            "towpath_agent_addresses",
-            Kind::Gauge,
-            "Addresses of the agent itself that are in use (agent-addresses.ingress).",
-            figures.own_addresses,
-        ),
-        one(
-            "towpath_agent_address_failures_total",
-            Kind::Counter,
-            "Failed calls of a delegated IPAM plugin for the agent's own addresses, and failed steps \
-             after them.",
-            figures.own_failures,
-        ),
+                .map(|(kind, count)| (kind.name(), *count))),
+        gauge("towpath_agent_addresses", "Addresses of the agent itself that are in use (agent-addresses.ingress).").of(figures.own.in_use),
+        counter("towpath_agent_address_failures_total", "Failed calls of a delegated IPAM plugin for the agent's own addresses, and failed steps \
+             after them.").of(figures.own.failures),
     ]
 }
 
@@ -132,30 +96,21 @@ fn pools(pools: &[PoolStatus]) -> Vec<Metric> {
         })
     });
     vec![
-        Metric {
-            name: "towpath_pool_addresses",
-            kind: Kind::Gauge,
-            help: "Addresses that the node has, by pool, family and state.",
-            values: by_state.collect(),
-        },
-        Metric {
-            name: "towpath_pool_waiting_pods",
-            kind: Kind::Gauge,
-            help: "Pods that wait for an address, by pool and family.",
-            values: pools
-                .iter()
-                .map(|pool| (labels(pool), pool.waiting))
-                .collect(),
-        },
-        Metric {
-            name: "towpath_pool_wanted_addresses",
-            kind: Kind::Gauge,
-            help: "Addresses that the node wants in all, by pool and family.",
-            values: pools
-                .iter()
-                .map(|pool| (labels(pool), pool.requested))
-                .collect(),
-        },
+        gauge(
+            "towpath_pool_addresses",
+            "Addresses that the node has, by pool, family and state.",
+        )
+        .with(by_state),
+        gauge(
+            "towpath_pool_waiting_pods",
+            "Pods that wait for an address, by pool and family.",
+        )
+        .with(pools.iter().map(|pool| (labels(pool), pool.waiting))),
+        gauge(
+            "towpath_pool_wanted_addresses",
+            "Addresses that the node wants in all, by pool and family.",
+        )
+        .with(pools.iter().map(|pool| (labels(pool), pool.requested))),
     ]
 }
 
@@ -176,52 +131,42 @@ fn packets(counters: &[types::Metric]) -> Vec<Metric> {
         Some((labels, counter.packets))
     });
     vec![
-        Metric {
-            name: "towpath_packets_total",
-            kind: Kind::Counter,
-            help: "Packets by program and outcome; a GSO packet counts once.",
-            values: of_programs()
-                .map(|counter| (labels(counter), counter.packets))
-                .collect(),
-        },
-        Metric {
-            name: "towpath_bytes_total",
-            kind: Kind::Counter,
-            help: "Bytes by program and outcome, Ethernet headers included.",
-            values: of_programs()
-                .map(|counter| (labels(counter), counter.bytes))
-                .collect(),
-        },
-        Metric {
-            name: "towpath_flow_events_total",
-            kind: Kind::Counter,
-            help: "Events of flows, by family: allocated, removed, failed, and ports tried.",
-            values: events.collect(),
-        },
+        counter(
+            "towpath_packets_total",
+            "Packets by program and outcome; a GSO packet counts once.",
+        )
+        .with(of_programs().map(|counter| (labels(counter), counter.packets))),
+        counter(
+            "towpath_bytes_total",
+            "Bytes by program and outcome, Ethernet headers included.",
+        )
+        .with(of_programs().map(|counter| (labels(counter), counter.bytes))),
+        counter(
+            "towpath_flow_events_total",
+            "Events of flows, by family: allocated, removed, failed, and ports tried.",
+        )
+        .with(events),
     ]
 }
 
 fn flows(nat: &NatStatus) -> Vec<Metric> {
     let maps = || nat.maps.iter();
     vec![
-        by(
-            "towpath_flow_entries",
-            Kind::Gauge,
-            "Entries of the flow maps.",
-            "map",
-            maps().map(|map| (map.name.as_str(), map.used)),
-        ),
-        by(
+        gauge("towpath_flow_entries", "Entries of the flow maps.")
+            .by("map", maps().map(|map| (map.name.as_str(), map.used))),
+        gauge(
             "towpath_flow_capacity_entries",
-            Kind::Gauge,
             "Size of the flow maps, in entries.",
+        )
+        .by(
             "map",
             maps().map(|map| (map.name.as_str(), map.room.into())),
         ),
-        by(
+        counter(
             "towpath_flows_removed_total",
-            Kind::Counter,
             "Flows that the agent removed, by reason.",
+        )
+        .by(
             "reason",
             [
                 ("idle", nat.reclaimed),
@@ -229,12 +174,11 @@ fn flows(nat: &NatStatus) -> Vec<Metric> {
                 ("flushed", nat.flushed),
             ],
         ),
-        one(
+        gauge(
             "towpath_flow_sweep_failing",
-            Kind::Gauge,
             "1 if the last sweep of flows failed, else 0.",
-            nat.error.is_some().into(),
-        ),
+        )
+        .of(nat.error.is_some().into()),
     ]
 }
 
@@ -242,8 +186,7 @@ fn work(figures: &MetricsSnapshot) -> Vec<Metric> {
     let MetricsSnapshot {
         work,
         repairs,
-        requests,
-        responses,
+        api_server,
         ..
     } = figures;
     let repairs = repairs
@@ -251,48 +194,45 @@ fn work(figures: &MetricsSnapshot) -> Vec<Metric> {
         .map(|(kind, count)| (kind_name(*kind), *count));
     let repairs: Vec<(String, u64)> = repairs.collect();
     let repairs = repairs.iter().map(|(kind, count)| (kind.as_str(), *count));
-    let requests = requests.iter().map(|(method, count)| (*method, *count));
-    let responses = responses.iter().map(|(class, count)| (*class, *count));
+    let requests = api_server
+        .requests
+        .iter()
+        .map(|(method, count)| (*method, *count));
+    let responses = api_server
+        .responses
+        .iter()
+        .map(|(class, count)| (*class, *count));
     vec![
-        one(
+        counter(
             "towpath_reconcile_passes_total",
-            Kind::Counter,
             "Reconcile passes: comparisons of the kernel with the wanted state, and their changes.",
-            work.passes,
-        ),
-        one(
+        )
+        .of(work.passes),
+        counter(
             "towpath_reconcile_steps_total",
-            Kind::Counter,
             "Changes of the kernel by reconcile passes.",
-            work.steps,
-        ),
-        one(
+        )
+        .of(work.steps),
+        counter(
             "towpath_reconcile_failures_total",
-            Kind::Counter,
             "Failed changes of the kernel, of maps too.",
-            work.failures,
-        ),
-        by(
+        )
+        .of(work.failures),
+        counter(
             "towpath_repairs_total",
-            Kind::Counter,
             "Objects that other software changed and the agent repaired, by kind.",
-            "kind",
-            repairs,
-        ),
-        by(
+        )
+        .by("kind", repairs),
+        counter(
             "towpath_kubernetes_requests_total",
-            Kind::Counter,
             "Requests to the API server, by method.",
-            "method",
-            requests,
-        ),
-        by(
+        )
+        .by("method", requests),
+        counter(
             "towpath_kubernetes_responses_total",
-            Kind::Counter,
             "Answers of the API server, by class of the status code.",
-            "class",
-            responses,
-        ),
+        )
+        .by("class", responses),
     ]
 }
 
