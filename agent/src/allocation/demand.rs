@@ -2,15 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use api::ids::PodRef;
 use ipam::{BlockView, Family, Life, Owner, Rebalanced, Settings, Source};
 use kubernetes::node::crd_mode::{Entry, FlatOutlook, FlatPool};
 use kubernetes::node::node_pools::NodeDemand;
-use kubernetes::node::unmet_demand::UnmetDemand;
+use kubernetes::node::unmet_demand::{Unanswered, UnmetDemand};
 use loader::intent::Intent;
+use tokio::time::Instant;
 
 use super::Addresses;
+
+/// Demand that has not been met.
+pub(super) struct Unmet {
+    unanswered: Unanswered,
+    /// Origin of the times in `unanswered`.
+    began: Instant,
+}
+
+impl Default for Unmet {
+    fn default() -> Self {
+        Self {
+            unanswered: Unanswered::default(),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Unmet {
+    fn observe(&mut self, wanting: Vec<UnmetDemand>) {
+        self.unanswered.observe(self.began.elapsed(), wanting);
+    }
+
+    /// Demand that has not been met in time, with its age.
+    pub(super) fn overdue(&self) -> impl Iterator<Item = (&UnmetDemand, Duration)> {
+        self.unanswered.overdue(self.began.elapsed())
+    }
+}
 
 impl Addresses {
     /// The node's demand and the blocks it keeps; `None` before allocation has started, and if
@@ -70,7 +99,7 @@ impl Addresses {
         for block in &balanced.retaken {
             tracing::info!(%block, "claimed again: it was given back, and is needed");
         }
-        self.is_stale |= balanced != Rebalanced::default();
+        self.records.is_stale |= balanced != Rebalanced::default();
     }
 
     /// True if a block waits for its claim to be written.
@@ -94,18 +123,22 @@ impl Addresses {
         for family in Family::ALL {
             let key = (allocator.settings().default_pool.clone(), family);
             let waiting = allocator.waiters().get(&key).copied().unwrap_or(0);
-            promised.extend(self.handshake.promised(&seen, family, waiting, is_held));
+            promised.extend(
+                self.releases
+                    .handshake
+                    .promised(&seen, family, waiting, is_held),
+            );
         }
         let stays = |address| is_held(address) || promised.contains(&address);
-        self.answers = self.handshake.observe(&seen, stays);
-        self.handshake.withheld().clone()
+        self.releases.answers = self.releases.handshake.observe(&seen, stays);
+        self.releases.handshake.withheld().clone()
     }
 
     /// The single addresses in use, and the answers to release requests.
     fn flat(&self, intent: &Intent) -> FlatOutlook {
         let endpoints = intent.endpoints.values();
         let abouts = endpoints.map(|endpoint| (&endpoint.owner, &endpoint.about));
-        let pods = abouts.chain(&self.owners);
+        let pods = abouts.chain(&self.records.owners);
         let pods = pods.filter_map(|(owner, about)| Some((owner, about.pod.as_ref()?)));
         let pods: BTreeMap<&Owner, &PodRef> = pods.collect();
         let allocator = self.manager.allocator();
@@ -120,14 +153,14 @@ impl Addresses {
         });
         FlatOutlook {
             used: used.collect(),
-            release: self.answers.clone(),
+            release: self.releases.answers.clone(),
         }
     }
 
     /// Advances the clock.
     #[cfg(test)]
-    pub(crate) fn age(&mut self, by: std::time::Duration) {
-        self.began -= by;
+    pub(crate) fn age(&mut self, by: Duration) {
+        self.unmet.began -= by;
         super::clock::pass(by);
     }
 
@@ -165,7 +198,6 @@ impl Addresses {
                 wanted,
             }
         });
-        let now = self.began.elapsed();
-        self.unanswered.observe(now, wanting.collect::<Vec<_>>());
+        self.unmet.observe(wanting.collect());
     }
 }

@@ -41,14 +41,14 @@ use ipam::{
     Want,
 };
 use kubernetes::node::handshake::{Handshake, Release};
-use kubernetes::node::unmet_demand::Unanswered;
 use loader::intent::masquerade;
 use loader::intent::{Endpoint, EndpointMeta, Intent};
-use tokio::time::Instant;
 
 pub(super) use self::clock::boot_id;
+use self::demand::Unmet;
 use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
+use self::save::Records;
 pub(crate) use self::show::is_own;
 use self::waiting::{KERNEL, PublicAddress};
 use crate::allocation::adapter as allocation;
@@ -67,32 +67,28 @@ pub(super) type AllocatedAddress = Allocation<Option<EniAddress>>;
 pub(super) struct Addresses {
     section: IpamSection,
     mode: AllocationMode,
-    ledger: Ledger,
+    records: Records,
     manager: Manager<Pods>,
-    /// Records of the owners without an endpoint.
-    owners: BTreeMap<Owner, EndpointMeta>,
     /// Inputs of the last announcement.
     inputs: Option<Inputs>,
     changes: Changes,
     /// The refused binding of the default pool.
     pools_refused: Option<Refused>,
-    /// True if the ledger differs from the allocator's state.
-    is_stale: bool,
     /// True if the next demand may differ from the last one.
     has_news: bool,
-    /// The error of the last attempt to write the ledger.
-    unsaved: Option<String>,
     /// Conflicts between endpoints that have the same address.
     conflicts: Vec<String>,
     /// State of the node's public address.
     public_address: PublicAddress,
-    /// State of the release of single addresses, and the agent's answers.
+    releases: Releases,
+    unmet: Unmet,
+}
+
+/// State of the release of single addresses, and the agent's answers.
+#[derive(Default)]
+struct Releases {
     handshake: Handshake,
     answers: BTreeMap<IpAddr, Release>,
-    /// Demand that has not been met.
-    unanswered: Unanswered,
-    /// Origin of the times in `unanswered`.
-    began: Instant,
 }
 
 /// Inputs of the announcement, which is rebuilt only when one of them changes.
@@ -143,21 +139,16 @@ impl Addresses {
         Ok(Self {
             section: config.ipam.clone(),
             mode: show::mode(config),
-            ledger,
+            records: Records::new(ledger, restored.owners),
             manager,
-            owners: restored.owners,
             inputs: None,
             changes: Changes::default(),
             pools_refused: None,
-            is_stale: true,
             has_news: true,
-            unsaved: None,
             conflicts: restored.conflicts,
             public_address: PublicAddress::default(),
-            handshake: Handshake::default(),
-            answers: BTreeMap::new(),
-            unanswered: Unanswered::default(),
-            began: Instant::now(),
+            releases: Releases::default(),
+            unmet: Unmet::default(),
         })
     }
 
@@ -218,7 +209,7 @@ impl Addresses {
             log(&changes);
             manager.allocator_mut().confirm(Self::now());
             // A block that is gone, or whose claim is confirmed, needs no record any more.
-            self.is_stale |= unconfirmed != manager.allocator().unconfirmed().count();
+            self.records.is_stale |= unconfirmed != manager.allocator().unconfirmed().count();
             self.changes = changes;
             self.inputs = Some(inputs);
         }
@@ -264,10 +255,10 @@ impl Addresses {
         self.has_news |= advanced != Advanced::default();
         for lease in &advanced.expired {
             tracing::info!(owner = %lease.owner, address = %lease.address, "taken back: unclaimed");
-            self.owners.remove(&lease.owner);
+            self.records.owners.remove(&lease.owner);
         }
-        self.is_stale |= !advanced.expired.is_empty() || !advanced.cooled.is_empty();
-        self.is_stale |= advanced.rested > 0;
+        self.records.is_stale |= !advanced.expired.is_empty() || !advanced.cooled.is_empty();
+        self.records.is_stale |= advanced.rested > 0;
     }
 
     /// Allocates the requested addresses to an owner, all or none. A repeated request gets those
@@ -320,7 +311,7 @@ impl Addresses {
         let now = Self::now();
         for address in addresses {
             self.manager.allocator_mut().adopt(owner, *address, now)?;
-            self.is_stale = true;
+            self.records.is_stale = true;
             self.has_news = true;
         }
         Ok(())
@@ -347,13 +338,13 @@ impl Addresses {
     pub(super) fn claim(&mut self, owner: &Owner) -> Vec<Lease> {
         let allocator = self.manager.allocator_mut();
         let claimed = allocator.claim(owner).unwrap_or_default();
-        self.is_stale |= self.owners.contains_key(owner);
+        self.records.is_stale |= self.records.owners.contains_key(owner);
         claimed
     }
 
     /// Notes that the owner has an endpoint, whose record holds its leases.
     pub(super) fn is_endpoint(&mut self, owner: &Owner) {
-        self.is_stale |= self.owners.remove(owner).is_some();
+        self.records.forget(owner);
     }
 
     /// Records an owner that has addresses and no endpoint.
@@ -366,13 +357,12 @@ impl Addresses {
             namespace: None,
             leases: Vec::new(),
         };
-        self.owners.insert(owner.clone(), about);
-        self.is_stale = true;
+        self.records.put(owner, about);
     }
 
     /// Records of the owners that have addresses and no endpoint.
     pub(super) fn owners(&self) -> &BTreeMap<Owner, EndpointMeta> {
-        &self.owners
+        &self.records.owners
     }
 
     /// Frees the addresses of an endpoint that could not be created, without a cooldown. If the
@@ -386,7 +376,7 @@ impl Addresses {
             let pod = pod.map(ipam::Pod::from);
             allocator.wait(owner, pod.as_ref(), &leases, now);
         }
-        self.is_stale |= self.owners.remove(owner).is_some();
+        self.records.forget(owner);
     }
 
     /// Removes a deleted pod from those that wait for addresses.
@@ -401,7 +391,7 @@ impl Addresses {
         let now = Self::now();
         let leaving: Vec<Owner> = owners.iter().flat_map(unreadable::names).collect();
         if leaving.iter().any(|owner| !self.held_by(owner).is_empty()) {
-            self.is_stale = true;
+            self.records.is_stale = true;
             self.write(&leaving, now);
         }
         now
@@ -409,11 +399,11 @@ impl Addresses {
 
     /// Releases the addresses of a deleted owner, which cool down from `at` on.
     pub(super) fn release(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
-        self.owners.remove(owner);
-        self.ledger.drop_unreadable(EndpointId::of(owner));
+        self.records.owners.remove(owner);
+        self.records.ledger.drop_unreadable(EndpointId::of(owner));
         let names = unreadable::names(owner);
         let released: Vec<Lease> = names.iter().flat_map(|of| self.cool_down(of, at)).collect();
-        self.is_stale |= !released.is_empty();
+        self.records.is_stale |= !released.is_empty();
         released
     }
 

@@ -38,7 +38,7 @@ impl Addresses {
         let lease = |lease: &Lease| {
             let endpoint = endpoints.get(&lease.owner);
             let about = endpoint.map(|endpoint| &endpoint.about);
-            let about = about.or_else(|| self.owners.get(&lease.owner));
+            let about = about.or_else(|| self.records.owners.get(&lease.owner));
             LeaseStatus {
                 address: lease.address,
                 owner: lease.owner.clone(),
@@ -171,7 +171,7 @@ impl Addresses {
 
     /// Demand that has not been met in time.
     pub(crate) fn unanswered(&self) -> Vec<UnansweredStatus> {
-        let overdue = self.unanswered.overdue(self.began.elapsed());
+        let overdue = self.unmet.overdue();
         let status = |(of, age): (&UnmetDemand, Duration)| UnansweredStatus {
             pool: of.pool.clone(),
             family: of.family,
@@ -192,15 +192,11 @@ impl Addresses {
         let problems = self.changes.problems.iter().filter(|p| !is_refusal(p));
         let problems = problems.map(ToString::to_string);
         let pools_refused = self.pools_refused.iter().map(ToString::to_string);
-        let unsaved = self.unsaved.iter();
-        let unsaved =
-            unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
         let conflicts = self.conflicts.iter().cloned();
         problems
             .chain(pools_refused)
             .chain(conflicts)
-            .chain(self.ledger.faults())
-            .chain(unsaved)
+            .chain(self.records.faults())
     }
 }
 
