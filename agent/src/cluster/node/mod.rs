@@ -3,6 +3,7 @@
 
 pub(in crate::cluster) mod cards;
 pub(in crate::cluster) mod ensure_node;
+mod ensuring;
 pub(in crate::cluster) mod identity;
 pub(in crate::cluster) mod instance;
 pub(in crate::cluster) mod node_ready;
@@ -14,10 +15,9 @@ use std::time::Duration;
 use anyhow::Result;
 use apiserver::client::Connection;
 use apiserver::objects;
-use apiserver::retry::{self, Retry};
+use apiserver::retry;
 use datapath_common::mark::MarkLayout;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
 use kubernetes::node::crd_mode::FlatPool;
@@ -27,7 +27,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::cluster::node::ensure_node::{Creation, ensure};
+use crate::cluster::node::ensure_node::Creation;
+use crate::cluster::node::ensuring::Ensuring;
 use crate::cluster::node::identity::Identity;
 use config::IpamMode;
 use node_document::DocumentError;
@@ -61,15 +62,9 @@ pub(in crate::cluster) struct NodeTask {
     connection: Connection,
     name: String,
     reading: Reading,
-    /// Parameters of its creation; `None` if another component creates it.
-    creation: Option<Creation>,
+    ensuring: Ensuring,
     source: watch::Sender<NodeSource>,
     current: watch::Sender<Option<Current>>,
-    /// Time of the next try to create it.
-    due: Option<Instant>,
-    /// The current try.
-    ensuring: Option<BoxFuture<'static, Result<Value>>>,
-    retry: Retry,
     kept: Option<Kept>,
     /// The instance that this is, by its metadata service.
     identity: watch::Receiver<Identity>,
@@ -77,8 +72,6 @@ pub(in crate::cluster) struct NodeTask {
     is_listed: bool,
     /// The last object that was in force, which an earlier agent may have kept.
     last: Option<Arc<Value>>,
-    /// The object that was known when the current try began.
-    known: Option<Arc<Value>>,
     /// The object is one of a restored API server, and not in force before this time.
     barred: Option<Instant>,
 }
@@ -100,17 +93,13 @@ impl NodeTask {
             connection,
             name,
             reading,
-            due: creation.is_some().then(Instant::now),
-            ensuring: None,
-            creation,
+            ensuring: Ensuring::new(creation),
             source,
             current,
-            retry: Retry::default(),
             kept: None,
             identity: watch::channel(Identity::Unknown).1,
             is_listed: false,
             last: None,
-            known: None,
             barred: None,
         };
         (task, document, seen)
@@ -163,7 +152,7 @@ impl NodeTask {
         // Before this the server, which is busy, does not want to hear of us.
         let mut calm = Instant::now();
         loop {
-            let due = self.due;
+            let due = self.ensuring.due;
             tokio::select! {
                 () = self.source.closed() => return,
                 event = async { sleep_until(calm).await; events.next().await } => match event {
@@ -174,18 +163,18 @@ impl NodeTask {
                         let now = Instant::now();
                         calm = now + retry::requested(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
-                        self.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
+                        self.ensuring.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
                     }
                     None => return,
                 },
                 Some(object) = written.recv() => self.take(object),
                 // It runs beside the watch, so that a slow answer does not keep the node from being
                 // followed.
-                outcome = outcome(&mut self.ensuring) => self.ensured(outcome),
-                () = news(&mut self.creation) => self.take_instance(),
+                outcome = ensuring::outcome(&mut self.ensuring.attempt) => self.ensured(outcome),
+                () = ensuring::news(&mut self.ensuring.creation) => self.ensuring.take_instance(),
                 () = changed(&mut self.identity) => self.take_identity(),
                 () = sleep_until(due.unwrap_or_else(Instant::now)),
-                    if due.is_some() && self.ensuring.is_none() => self.ensure(),
+                    if due.is_some() && self.ensuring.attempt.is_none() => self.ensure(),
             }
         }
     }
@@ -198,7 +187,7 @@ impl NodeTask {
                 let object = self.take_followed(object);
                 // A list can be older than an answer to a write. A read that begins now cannot.
                 if object.is_some_and(|object| self.is_old(&object)) {
-                    self.due.get_or_insert_with(Instant::now);
+                    self.ensuring.hurry();
                 }
             }
             Event::Apply(object) => drop(self.take_followed(object)),
@@ -225,8 +214,8 @@ impl NodeTask {
     fn miss(&mut self) {
         self.current.send_replace(None);
         self.fail(&format!("there is no CiliumNode {}", self.name));
-        if self.creation.is_some() {
-            self.due.get_or_insert_with(Instant::now);
+        if self.ensuring.creation.is_some() {
+            self.ensuring.hurry();
         }
     }
 
@@ -266,7 +255,7 @@ impl NodeTask {
         let until = self
             .barred
             .get_or_insert_with(|| Instant::now() + backup::MENDED);
-        self.due = Some(*until);
+        self.ensuring.due = Some(*until);
         self.withdraw_claims();
         self.accept(object);
     }
@@ -335,7 +324,7 @@ impl NodeTask {
 
     /// Records the claims that a successor of the object is to have.
     fn note_claims(&mut self, object: &Value) {
-        if let Some(creation) = &mut self.creation {
+        if let Some(creation) = &mut self.ensuring.creation {
             creation.claims = node_pools::claims_on_enis(object);
         }
     }
@@ -344,7 +333,7 @@ impl NodeTask {
     fn with_settings(&self, mut node: Node, object: &Value) -> Node {
         node.flat = (self.reading.mode == IpamMode::Crd).then(|| FlatPool::read(object));
         node.is_versioned = marks::has_operator(object);
-        let tags = self.creation.as_ref();
+        let tags = self.ensuring.creation.as_ref();
         let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);
         let asks = tags.is_some_and(|tags| !tags.is_empty());
         if asks && node.static_address == StaticAddress::NotAsked {
@@ -365,7 +354,7 @@ impl NodeTask {
             }
             !is_ours
         });
-        if is_anothers && let Some(creation) = &mut self.creation {
+        if is_anothers && let Some(creation) = &mut self.ensuring.creation {
             creation.claims = None;
         }
         let current = self.current.borrow().clone();
@@ -382,18 +371,17 @@ impl NodeTask {
 
     /// Begins to read the object, or to make it.
     fn ensure(&mut self) {
-        self.due = None;
-        self.known = self.newest();
-        let (client, name) = (self.connection.client.clone(), self.name.clone());
-        self.ensuring = Some(ensure(client, name, self.creation.clone()).boxed());
+        let known = self.newest();
+        let client = self.connection.client.clone();
+        self.ensuring.begin(client, &self.name, known);
     }
 
     fn ensured(&mut self, outcome: Result<Value>) {
-        self.ensuring = None;
+        self.ensuring.attempt = None;
         match outcome {
             Ok(object) => {
-                self.retry.succeeded();
-                let known = self.known.take();
+                self.ensuring.retry.succeeded();
+                let known = self.ensuring.known.take();
                 if known.is_some_and(|known| objects::is_older(&object, &known)) {
                     self.restore(object);
                 } else {
@@ -401,31 +389,12 @@ impl NodeTask {
                 }
             }
             Err(error) => {
-                self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
+                let after = self.ensuring.retry.failed(error.as_ref());
+                self.ensuring.due = Some(Instant::now() + after);
                 let text = self.connection.lists.describe(error.as_ref());
                 self.fail(&format!("cannot read or create the CiliumNode: {text}"));
             }
         }
-    }
-
-    /// Schedules an update of the object once the instance is known.
-    fn take_instance(&mut self) {
-        let creation = self.creation.as_mut();
-        let is_known = creation.is_some_and(|creation| {
-            let looked = creation.instance.borrow_and_update();
-            looked.instance().is_some()
-        });
-        if is_known {
-            self.due.get_or_insert_with(Instant::now);
-        }
-    }
-}
-
-/// Waits for what is being done; for ever where nothing is.
-async fn outcome(ensuring: &mut Option<BoxFuture<'static, Result<Value>>>) -> Result<Value> {
-    match ensuring {
-        Some(ensuring) => ensuring.await,
-        None => std::future::pending().await,
     }
 }
 
@@ -434,16 +403,6 @@ async fn changed(identity: &mut watch::Receiver<Identity>) {
     if identity.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Waits for news of the instance; for ever if the object is not created here.
-async fn news(creation: &mut Option<Creation>) {
-    if let Some(creation) = creation
-        && creation.instance.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ async fn a_restored_object_is_written_to_at_once_and_in_force_after_a_minute() {
     assert_eq!(shown(), (json!("300"), false, 2));
     let error = source.borrow().error.clone().unwrap();
     assert!(error.contains("its status is that of a backup"), "{error}");
-    assert_eq!(task.due, task.barred, "it is read again then");
+    assert_eq!(task.ensuring.due, task.barred, "it is read again then");
     task.take(backup(301));
     assert_eq!(shown(), (json!("301"), false, 2));
     task.barred = Some(Instant::now());
@@ -152,7 +152,7 @@ async fn an_older_list_is_no_backup_and_is_followed_by_a_read() {
     let list = serde_json::from_value(backup(499)).unwrap();
     task.take_event(Event::InitApply(list));
     assert!(current.borrow().as_ref().unwrap().in_force);
-    assert!(task.due.is_some());
+    assert!(task.ensuring.due.is_some());
     task.ensure();
     task.take(object("a", 501));
     task.ensured(Ok(object("a", 500)));
@@ -345,18 +345,18 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
         READING,
         Some(creation),
     );
-    task.due = None;
+    task.ensuring.due = None;
     looking.send_replace(Looked::Unknown);
-    news(&mut task.creation).await;
-    task.take_instance();
-    assert!(task.due.is_none(), "nothing to write");
+    ensuring::news(&mut task.ensuring.creation).await;
+    task.ensuring.take_instance();
+    assert!(task.ensuring.due.is_none(), "nothing to write");
     looking.send_replace(Looked::Known(
         kubernetes::node::node_template::Instance::default(),
     ));
     drop(looking);
-    news(&mut task.creation).await;
-    task.take_instance();
-    assert!(task.due.is_some());
+    ensuring::news(&mut task.ensuring.creation).await;
+    task.ensuring.take_instance();
+    assert!(task.ensuring.due.is_some());
 }
 
 /// A task that creates the object, with what earlier agents kept in a folder.
@@ -378,7 +378,7 @@ fn creating(state: &std::path::Path) -> NodeTask {
 #[tokio::test]
 async fn an_object_that_is_made_again_has_the_claims_of_the_last_one_in_force() {
     let state = tempfile::tempdir().unwrap();
-    let claims = |task: &NodeTask| task.creation.as_ref().unwrap().claims.clone();
+    let claims = |task: &NodeTask| task.ensuring.creation.as_ref().unwrap().claims.clone();
     let mut task = creating(state.path());
     assert_eq!(claims(&task), None);
     let mut claiming = object("a", 100);
