@@ -133,7 +133,7 @@ fn inbound_phase(tuple: &PodTuple, inbound: &Note) -> Phase {
 
 #[cfg(test)]
 mod tests {
-    use datapath_common::abi::Addr;
+    use datapath_common::abi::{Addr, TransportAddr};
     use datapath_common::progress::{DATA, SYN};
 
     use super::*;
@@ -143,14 +143,23 @@ mod tests {
     const POD: Addr = Addr::from_v4_word(0x0a00_0001);
 
     fn flow(protocol: u8, remote_port: u16, progress: (u8, u8)) -> u64 {
-        let key = FlowKey::new(0, protocol, REMOTE, remote_port.to_be(), 50000_u16.to_be());
-        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        let key = FlowKey::new(
+            0,
+            protocol,
+            TransportAddr::new(REMOTE, remote_port.to_be()),
+            50000_u16.to_be(),
+        );
+        let mut flow = Flow::new(&key, TransportAddr::new(POD, key.port), 7, 0);
         (flow.progress_out, flow.progress_in) = progress;
         Lifetimes::default().of_flow(&key, &flow).as_secs()
     }
 
     fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, Note) {
-        let tuple = PodTuple::new(protocol, POD, 80_u16.to_be(), REMOTE, 4000_u16.to_be());
+        let tuple = PodTuple::new(
+            protocol,
+            TransportAddr::new(POD, 80_u16.to_be()),
+            TransportAddr::new(REMOTE, 4000_u16.to_be()),
+        );
         let mut inbound = Note::new(&tuple, 0, 7, progress.0);
         inbound.progress_in = progress.1;
         (tuple, inbound)

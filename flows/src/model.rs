@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, bail};
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
-    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote, Room, SharedTable,
+    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote, Room, SharedTable, TransportAddr,
 };
 use datapath_common::counter::NatStat;
 use datapath_common::masquerade::PoolPolicy;
@@ -144,8 +144,10 @@ impl Maps {
     /// Puts a flow in as the datapath does, last seen so many seconds ago.
     pub fn open(&mut self, key: FlowKey, pod: Addr, endpoint: u32, idle: u64) {
         let last_seen = self.now - idle * u64::from(HERTZ);
-        self.flows
-            .insert(key, Flow::new(&key, pod, key.port, endpoint, last_seen));
+        self.flows.insert(
+            key,
+            Flow::new(&key, TransportAddr::new(pod, key.port), endpoint, last_seen),
+        );
         *self.quotas.entry(endpoint).or_default() += 1;
     }
 
@@ -387,7 +389,12 @@ impl Tables for Model {
 #[must_use]
 pub fn block(key: &FlowKey, used: &[u16]) -> (PortBlockKey, PortBlock) {
     let of = used.first().copied().map_or(0, ports::block_of);
-    let key = PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, of);
+    let key = PortBlockKey::new(
+        key.eni,
+        key.protocol,
+        TransportAddr::new(key.remote, key.remote_port),
+        of,
+    );
     let mut block = PortBlock::FREE;
     for port in used {
         let (word, bit) = ports::bit_of(*port);

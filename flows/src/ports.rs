@@ -1,7 +1,7 @@
 //! A change of our ports, and its effect on existing flows.
 
 use anyhow::Result;
-use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple, TransportAddr};
 use datapath_common::ports::{Ports, keeps_port};
 use ipam::Family;
 
@@ -32,7 +32,11 @@ pub fn renew(tables: &(impl Tables + ?Sized), ports: Ports, known: Ports) -> Res
                 renewed.lost += 1;
             } else if first_port(ports, key, flow) != port {
                 let (pod, pod_port) = (flow.pod, flow.pod_port);
-                let tuple = PodTuple::new(key.protocol, pod, pod_port, key.remote, key.remote_port);
+                let tuple = PodTuple::new(
+                    key.protocol,
+                    TransportAddr::new(pod, pod_port),
+                    TransportAddr::new(key.remote, key.remote_port),
+                );
                 notes.push((tuple, Moved::new(key.eni, key.port)));
             }
         })?;
@@ -75,10 +79,19 @@ mod tests {
         let (old, new) = (Ports::DEFAULT, ports(32_768, 65_535));
         let put = |pod_port: u16, port: u16| {
             let remote_port = 443_u16.to_be();
-            let key = FlowKey::new(1, protocol::TCP, REMOTE, remote_port, port.to_be());
-            let flow = Flow::new(&key, POD, pod_port.to_be(), 7, 0);
+            let key = FlowKey::new(
+                1,
+                protocol::TCP,
+                TransportAddr::new(REMOTE, remote_port),
+                port.to_be(),
+            );
+            let flow = Flow::new(&key, TransportAddr::new(POD, pod_port.to_be()), 7, 0);
             model.maps().flows.insert(key, flow);
-            PodTuple::new(protocol::TCP, POD, pod_port.to_be(), REMOTE, remote_port)
+            PodTuple::new(
+                protocol::TCP,
+                TransportAddr::new(POD, pod_port.to_be()),
+                TransportAddr::new(REMOTE, remote_port),
+            )
         };
         let folded = old.candidate(POD, 20_000, false);
         assert_ne!(new.candidate(POD, 20_000, false), folded);

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, inbound_quota,
-    map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, TransportAddr,
+    inbound_quota, map,
 };
 use testkit::random::Random;
 use testkit::testrun::Programs;
@@ -43,8 +43,7 @@ pub(super) fn flow_key(outside: &Outside) -> FlowKey {
     FlowKey::new(
         outside.eni,
         outside.protocol,
-        outside.remote.into(),
-        outside.remote_port.to_be(),
+        TransportAddr::new(outside.remote.into(), outside.remote_port.to_be()),
         outside.port.to_be(),
     )
 }
@@ -53,10 +52,8 @@ pub(super) fn flow_key(outside: &Outside) -> FlowKey {
 pub(super) fn pod_tuple(inside: &Inside) -> PodTuple {
     PodTuple::new(
         inside.protocol,
-        inside.pod.into(),
-        inside.pod_port.to_be(),
-        inside.remote.into(),
-        inside.remote_port.to_be(),
+        TransportAddr::new(inside.pod.into(), inside.pod_port.to_be()),
+        TransportAddr::new(inside.remote.into(), inside.remote_port.to_be()),
     )
 }
 
@@ -192,8 +189,7 @@ impl Preloader<'_> {
         let key = flow_key(&outside);
         let mut value = Flow::new(
             &key,
-            flow.pod.into(),
-            flow.pod_port.to_be(),
+            TransportAddr::new(flow.pod.into(), flow.pod_port.to_be()),
             flow.endpoint,
             self.now - if idle { LONG_AGO } else { 0 },
         );

@@ -1,6 +1,6 @@
 //! Progress of flows from the outside, by the segments that the outside sends.
 
-use datapath_common::abi::{DEFAULT_CACHE, DestinationClass, Note, PodTuple, map};
+use datapath_common::abi::{DEFAULT_CACHE, DestinationClass, Note, PodTuple, TransportAddr, map};
 use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, DOUBT, tcp};
@@ -39,7 +39,11 @@ fn come(programs: &mut Programs, net: &Net, port: u16, (length, flags): (usize, 
 fn shown(programs: &Programs, net: &Net, port: u16) -> u8 {
     let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();
     let (own, remote) = (80_u16.to_be(), port.to_be());
-    let tuple = PodTuple::new(protocol::TCP, net.a.into(), own, net.outside.into(), remote);
+    let tuple = PodTuple::new(
+        protocol::TCP,
+        TransportAddr::new(net.a.into(), own),
+        TransportAddr::new(net.outside.into(), remote),
+    );
     let note = notes.get(&tuple).unwrap().expect("a note");
     note.progress_in
 }

@@ -1,6 +1,8 @@
 //! A pod that gets the address of a former one, but none of its flows.
 
-use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, Quota, inbound_quota, map};
+use datapath_common::abi::{
+    Flow, FlowKey, Note, PodTuple, Quota, TransportAddr, inbound_quota, map,
+};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -129,10 +131,8 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
         // A new entry replaces the former pod's, in its count too.
         let tuple = PodTuple::new(
             protocol::UDP,
-            net.a.into(),
-            SERVED.to_be(),
-            net.outside.into(),
-            3000_u16.to_be(),
+            TransportAddr::new(net.a.into(), SERVED.to_be()),
+            TransportAddr::new(net.outside.into(), 3000_u16.to_be()),
         );
         run(&mut programs, vec![asks(&net, OTHER)]);
         let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();

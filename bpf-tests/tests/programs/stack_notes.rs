@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datapath_common::abi::{Note, PodTuple, ReapFlow, Room, SharedTable, map};
+use datapath_common::abi::{Note, PodTuple, ReapFlow, Room, SharedTable, TransportAddr, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -27,10 +27,8 @@ type Receiver = (Device, [u8; 6], IpAddr);
 fn tuple(net: &Net, protocol: u8) -> PodTuple {
     PodTuple::new(
         protocol,
-        net.a.into(),
-        SERVED.to_be(),
-        net.peer.into(),
-        ASKER.to_be(),
+        TransportAddr::new(net.a.into(), SERVED.to_be()),
+        TransportAddr::new(net.peer.into(), ASKER.to_be()),
     )
 }
 

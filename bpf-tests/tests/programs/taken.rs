@@ -1,6 +1,6 @@
 //! Counts of a flow whose first candidate port another flow has.
 
-use datapath_common::abi::{Flow, FlowKey, Quota, map};
+use datapath_common::abi::{Flow, FlowKey, Quota, TransportAddr, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::progress::tcp;
@@ -30,8 +30,13 @@ fn it_needs_one_port_more_and_has_one_part_in_the_quota() {
             };
             let (port, remote_port) = (50_000_u16, 80_u16);
             let (own, remote) = (port.to_be(), remote_port.to_be());
-            let key = FlowKey::new(1, protocol, net.outside.into(), remote, own);
-            let flow = Flow::new(&key, net.b.into(), own, ANOTHER, 0);
+            let key = FlowKey::new(
+                1,
+                protocol,
+                TransportAddr::new(net.outside.into(), remote),
+                own,
+            );
+            let flow = Flow::new(&key, TransportAddr::new(net.b.into(), own), ANOTHER, 0);
             let flows = programs.table::<FlowKey, Flow>(name).unwrap();
             flows.put(&key, &flow).unwrap();
 

@@ -1,6 +1,8 @@
 //! Flows that do not get their first candidate port, while other tables that they need are full.
 
-use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, Moved, PodTuple, PortBlock, PortBlockKey, map};
+use datapath_common::abi::{
+    Addr, MAX_PORT_BLOCKS, Moved, PodTuple, PortBlock, PortBlockKey, TransportAddr, map,
+};
 use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
 
@@ -57,7 +59,11 @@ fn a_flow_that_cannot_be_noted_is_not_opened() {
         let remote = Addr::from(family.remote(2));
         for number in 0..CAPACITY {
             let port = u16::try_from(number).unwrap();
-            let elsewhere = PodTuple::new(17, remote, port, remote, 1);
+            let elsewhere = PodTuple::new(
+                17,
+                TransportAddr::new(remote, port),
+                TransportAddr::new(remote, 1),
+            );
             notes.put(&elsewhere, &Moved::new(0, port)).unwrap();
         }
         assert_eq!(driver.send(tuple(1, 50_000), Kind::Udp), Sent::Dropped);
@@ -82,7 +88,12 @@ fn ports_are_found_without_room_for_blocks() {
         let blocks = node.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS);
         let remote = Addr::from(family.remote(2));
         for number in 0..MAX_PORT_BLOCKS {
-            let key = PortBlockKey::new(0, 17, remote, u16::try_from(number).unwrap(), 80);
+            let key = PortBlockKey::new(
+                0,
+                17,
+                TransportAddr::new(remote, u16::try_from(number).unwrap()),
+                80,
+            );
             blocks.put(&key, &PortBlock::FREE).unwrap();
         }
         // 80% of the ports, of two pods because of the quota.

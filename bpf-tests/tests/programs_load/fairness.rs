@@ -1,6 +1,8 @@
 //! Pods that take every port of a destination, and one that needs a few there.
 
-use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, PortBlock, PortBlockKey, Quota, ShareKey, map};
+use datapath_common::abi::{
+    Addr, MAX_PORT_BLOCKS, PortBlock, PortBlockKey, Quota, ShareKey, TransportAddr, map,
+};
 use datapath_common::headers::protocol;
 use datapath_common::ports::{Ports, sharers};
 use datapath_common::progress::{DATA, MORE, SYN};
@@ -68,7 +70,7 @@ fn fill_blocks(node: &Node) {
     let blocks = node.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS);
     let elsewhere = Addr::from(node.family.remote(2));
     for port in 0..u16::try_from(MAX_PORT_BLOCKS).unwrap() {
-        let key = PortBlockKey::new(0, protocol::UDP, elsewhere, port, 80);
+        let key = PortBlockKey::new(0, protocol::UDP, TransportAddr::new(elsewhere, port), 80);
         blocks.put(&key, &PortBlock::FREE).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use datapath_common::abi::{Addr, FlowKey, map};
+use datapath_common::abi::{Addr, FlowKey, TransportAddr, map};
 use datapath_common::headers::protocol;
 use etherparse::err::packet::BuildWriteError;
 use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep};
@@ -38,7 +38,12 @@ impl Family {
     /// The key of a flow with this port.
     pub(crate) fn key(self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
         let remote = Addr::from(self.remote(tuple.remote));
-        FlowKey::new(0, protocol, remote, tuple.remote_port.to_be(), port.to_be())
+        FlowKey::new(
+            0,
+            protocol,
+            TransportAddr::new(remote, tuple.remote_port.to_be()),
+            port.to_be(),
+        )
     }
 
     pub(crate) fn pod(self, pod: usize) -> IpAddr {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
-    PodTuple, Quota, map,
+    PodTuple, Quota, TransportAddr, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
@@ -225,10 +225,11 @@ impl Node {
     pub(crate) fn inbound_key(&self, tuple: Tuple, protocol: u8) -> PodTuple {
         PodTuple::new(
             protocol,
-            Addr::from(self.family.pod(tuple.pod)),
-            tuple.port.to_be(),
-            Addr::from(self.family.remote(tuple.remote)),
-            tuple.remote_port.to_be(),
+            TransportAddr::new(Addr::from(self.family.pod(tuple.pod)), tuple.port.to_be()),
+            TransportAddr::new(
+                Addr::from(self.family.remote(tuple.remote)),
+                tuple.remote_port.to_be(),
+            ),
         )
     }
 
@@ -257,10 +258,8 @@ impl Node {
             assert_eq!(flow.dead, 0, "{key:?} is there, and dead");
             let tuple = PodTuple::new(
                 key.protocol,
-                flow.pod,
-                flow.pod_port,
-                key.remote,
-                key.remote_port,
+                TransportAddr::new(flow.pod, flow.pod_port),
+                TransportAddr::new(key.remote, key.remote_port),
             );
             let before = owners.insert(tuple, key);
             assert_eq!(before, None, "{tuple:?} has two flows");
@@ -271,8 +270,7 @@ impl Node {
             let key = FlowKey::new(
                 moved.eni,
                 tuple.protocol,
-                tuple.remote,
-                tuple.remote_port,
+                TransportAddr::new(tuple.remote, tuple.remote_port),
                 moved.port,
             );
             assert!(places.contains(&key), "{tuple:?} leads to nothing");

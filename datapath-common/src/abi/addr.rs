@@ -24,6 +24,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 #[repr(C)]
 pub struct Addr([u64; 2]);
 
+/// A transport address: one end of a flow. Its port lies as in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransportAddr {
+    /// The IP address.
+    pub address: Addr,
+    /// The port, or the id of an ICMP query.
+    pub port: u16,
+}
+
+impl TransportAddr {
+    /// An address with a port.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(address: Addr, port: u16) -> Self {
+        Self { address, port }
+    }
+}
+
 impl Addr {
     /// The unspecified IPv6 address, `::`.
     pub const UNSPECIFIED: Self = Self([0; 2]);

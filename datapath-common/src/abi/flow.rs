@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Addr;
+use super::{Addr, TransportAddr};
 
 /// Key of `FLOWS_V4` and `FLOWS_V6`: what an answer from the outside carries.
 ///
@@ -43,10 +43,10 @@ impl FlowKey {
     /// A key.
     #[inline(always)]
     #[must_use]
-    pub const fn new(eni: u8, protocol: u8, remote: Addr, remote_port: u16, port: u16) -> Self {
+    pub const fn new(eni: u8, protocol: u8, remote: TransportAddr, port: u16) -> Self {
         Self {
-            remote,
-            remote_port,
+            remote: remote.address,
+            remote_port: remote.port,
             port,
             eni,
             protocol,
@@ -107,13 +107,13 @@ impl Flow {
     /// A new flow.
     #[inline(always)]
     #[must_use]
-    pub const fn new(key: &FlowKey, pod: Addr, pod_port: u16, endpoint: u32, now: u64) -> Self {
+    pub const fn new(key: &FlowKey, pod: TransportAddr, endpoint: u32, now: u64) -> Self {
         Self {
             lock: bpf_spin_lock::FREE,
             endpoint,
             last_seen: now,
-            pod,
-            pod_port,
+            pod: pod.address,
+            pod_port: pod.port,
             progress_out: 0,
             progress_in: 0,
             echo_remote: key.remote.fold(),
@@ -185,18 +185,12 @@ impl PodTuple {
     /// A tuple.
     #[inline(always)]
     #[must_use]
-    pub const fn new(
-        protocol: u8,
-        pod: Addr,
-        pod_port: u16,
-        remote: Addr,
-        remote_port: u16,
-    ) -> Self {
+    pub const fn new(protocol: u8, pod: TransportAddr, remote: TransportAddr) -> Self {
         Self {
-            pod,
-            remote,
-            pod_port,
-            remote_port,
+            pod: pod.address,
+            remote: remote.address,
+            pod_port: pod.port,
+            remote_port: remote.port,
             protocol,
             reserved: 0,
             reserved_too: 0,
@@ -254,10 +248,10 @@ impl PortBlockKey {
     /// A key.
     #[inline(always)]
     #[must_use]
-    pub const fn new(eni: u8, protocol: u8, remote: Addr, remote_port: u16, block: u8) -> Self {
+    pub const fn new(eni: u8, protocol: u8, remote: TransportAddr, block: u8) -> Self {
         Self {
-            remote,
-            remote_port,
+            remote: remote.address,
+            remote_port: remote.port,
             eni,
             protocol,
             block,
@@ -315,15 +309,25 @@ mod tests {
     #[test]
     fn a_flow_knows_its_key() {
         let remote = Addr::from_v4_word(0x0101_0101);
-        let key = FlowKey::new(0, 6, remote, 80, 5000);
-        let flow = Flow::new(&key, Addr::from_v4_word(0x0a00_0001), 5000, 7, 0);
+        let key = FlowKey::new(0, 6, TransportAddr::new(remote, 80), 5000);
+        let flow = Flow::new(
+            &key,
+            TransportAddr::new(Addr::from_v4_word(0x0a00_0001), 5000),
+            7,
+            0,
+        );
         assert!(flow.is_of(&key));
         let others = [
-            FlowKey::new(1, 6, remote, 80, 5000),
-            FlowKey::new(0, 17, remote, 80, 5000),
-            FlowKey::new(0, 6, Addr::from_v4_word(0x0101_0102), 80, 5000),
-            FlowKey::new(0, 6, remote, 81, 5000),
-            FlowKey::new(0, 6, remote, 80, 5001),
+            FlowKey::new(1, 6, TransportAddr::new(remote, 80), 5000),
+            FlowKey::new(0, 17, TransportAddr::new(remote, 80), 5000),
+            FlowKey::new(
+                0,
+                6,
+                TransportAddr::new(Addr::from_v4_word(0x0101_0102), 80),
+                5000,
+            ),
+            FlowKey::new(0, 6, TransportAddr::new(remote, 81), 5000),
+            FlowKey::new(0, 6, TransportAddr::new(remote, 80), 5001),
         ];
         for other in others {
             assert!(!flow.is_of(&other), "{other:?}");

@@ -16,7 +16,7 @@ mod note;
 mod reap;
 mod room;
 
-pub use addr::Addr;
+pub use addr::{Addr, TransportAddr};
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
 pub use cache::{
     CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, cache_digest, cache_hash,

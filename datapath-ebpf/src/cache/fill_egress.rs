@@ -5,7 +5,9 @@ use core::hint;
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, DestinationClass, EniEntry, PodTuple, may_be_noted};
+use datapath_common::abi::{
+    Addr, DestinationClass, EniEntry, PodTuple, TransportAddr, may_be_noted,
+};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -118,10 +120,8 @@ fn tuple(entry: &Entry) -> PodTuple {
     let [source_port, destination_port] = lanes(entry.key.ports());
     PodTuple::new(
         entry.protocol(),
-        source,
-        source_port,
-        destination,
-        destination_port,
+        TransportAddr::new(source, source_port),
+        TransportAddr::new(destination, destination_port),
     )
 }
 

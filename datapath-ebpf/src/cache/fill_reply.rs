@@ -2,7 +2,7 @@
 //! packet is served like the next ones. The headers that the cache has read, the flow and the pod
 //! have all that is needed.
 
-use datapath_common::abi::{FlowKey, PodTuple, group_of};
+use datapath_common::abi::{FlowKey, PodTuple, TransportAddr, group_of};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::Verdict;
@@ -44,7 +44,12 @@ fn make() -> Option<()> {
     if !nat::in_range(destination_port) {
         return None;
     }
-    let key = FlowKey::new(eni, entry.protocol(), source, source_port, destination_port);
+    let key = FlowKey::new(
+        eni,
+        entry.protocol(),
+        TransportAddr::new(source, source_port),
+        destination_port,
+    );
     scratch::write(scratch.flow(), key);
     let found = |tuple: &PodTuple| record::rest_on(entry, group_of(tuple));
     let inside = nat::answered(scratch::read(scratch.flow()), tcp_flags, found)?;

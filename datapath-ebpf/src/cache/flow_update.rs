@@ -1,6 +1,6 @@
 //! Telling a flow what a cached segment shows of its connection.
 
-use datapath_common::abi::{Addr, FlowKey, PodTuple};
+use datapath_common::abi::{Addr, FlowKey, PodTuple, TransportAddr};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::progress::tcp;
@@ -61,7 +61,16 @@ fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
         // Untranslated packets of a pod are noted nowhere; those to its own address may be.
         _ => return (is_from_outside == 0).then_some(()),
     };
-    let key = FlowKey::new(entry.eni, protocol, remote.0, remote.1, port);
-    let tuple = PodTuple::new(protocol, pod.0, pod.1, remote.0, remote.1);
+    let key = FlowKey::new(
+        entry.eni,
+        protocol,
+        TransportAddr::new(remote.0, remote.1),
+        port,
+    );
+    let tuple = PodTuple::new(
+        protocol,
+        TransportAddr::new(pod.0, pod.1),
+        TransportAddr::new(remote.0, remote.1),
+    );
     nat::tell(&key, &tuple, side, tcp_flags).then_some(())
 }

@@ -2,7 +2,7 @@
 
 use core::hint;
 
-use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PodTuple, PortBlockKey};
+use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PodTuple, PortBlockKey, TransportAddr};
 use datapath_common::progress;
 
 use crate::base::clock;
@@ -33,13 +33,17 @@ impl PortClaim {
         let key = FlowKey::new(
             sender.policy,
             tuple.protocol,
-            tuple.remote,
-            tuple.remote_port,
+            TransportAddr::new(tuple.remote, tuple.remote_port),
             0,
         );
         let now = clock::now();
         let flow = self.flow();
-        *flow = Flow::new(&key, tuple.pod, tuple.pod_port, sender.endpoint, now);
+        *flow = Flow::new(
+            &key,
+            TransportAddr::new(tuple.pod, tuple.pod_port),
+            sender.endpoint,
+            now,
+        );
         flow.progress_out = progress::of_packet(tuple.protocol, tcp_flags);
         self.key = key;
         self.snat = snat;
@@ -75,6 +79,11 @@ impl PortClaim {
     #[inline(always)]
     pub(in crate::nat) fn block_key(&self, number: u8) -> PortBlockKey {
         let key = &self.key;
-        PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, number)
+        PortBlockKey::new(
+            key.eni,
+            key.protocol,
+            TransportAddr::new(key.remote, key.remote_port),
+            number,
+        )
     }
 }

@@ -2,7 +2,7 @@
 //! query is stored in the scratch space ([`ask`]).
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::abi::{Addr, AddressEntry, PodTuple};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple, TransportAddr};
 use datapath_common::outcome::DropReason;
 
 use super::open::search::search;
@@ -159,10 +159,8 @@ pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Direction) -> Option<Ing
 pub(crate) fn sent(ip: &Ip, ports: &Ports) -> PodTuple {
     PodTuple::new(
         ports.protocol,
-        scratch::copied(&ip.source),
-        ports.source,
-        scratch::copied(&ip.destination),
-        ports.destination,
+        TransportAddr::new(scratch::copied(&ip.source), ports.source),
+        TransportAddr::new(scratch::copied(&ip.destination), ports.destination),
     )
 }
 
@@ -172,10 +170,8 @@ pub(crate) fn sent(ip: &Ip, ports: &Ports) -> PodTuple {
 pub(crate) fn received(ip: &Ip, ports: &Ports) -> PodTuple {
     PodTuple::new(
         ports.protocol,
-        scratch::copied(&ip.destination),
-        ports.destination,
-        scratch::copied(&ip.source),
-        ports.source,
+        TransportAddr::new(scratch::copied(&ip.destination), ports.destination),
+        TransportAddr::new(scratch::copied(&ip.source), ports.source),
     )
 }
 

@@ -5,7 +5,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, PodTuple};
+use datapath_common::abi::{Addr, PodTuple, TransportAddr};
 use datapath_common::checksum;
 use datapath_common::headers::{Icmp, IcmpMessage, PortPair, protocol};
 use datapath_common::outcome::DropReason;
@@ -24,10 +24,8 @@ impl Inner {
     pub(crate) fn answered(&self) -> PodTuple {
         PodTuple::new(
             self.protocol,
-            scratch::copied(&self.destination),
-            self.destination_port,
-            scratch::copied(&self.source),
-            self.source_port,
+            TransportAddr::new(scratch::copied(&self.destination), self.destination_port),
+            TransportAddr::new(scratch::copied(&self.source), self.source_port),
         )
     }
 
@@ -36,10 +34,8 @@ impl Inner {
     pub(crate) fn sent(&self) -> PodTuple {
         PodTuple::new(
             self.protocol,
-            scratch::copied(&self.source),
-            self.source_port,
-            scratch::copied(&self.destination),
-            self.destination_port,
+            TransportAddr::new(scratch::copied(&self.source), self.source_port),
+            TransportAddr::new(scratch::copied(&self.destination), self.destination_port),
         )
     }
 

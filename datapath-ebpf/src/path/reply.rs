@@ -3,7 +3,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, AddressEntry, FlowKey, FragmentRing, PodTuple};
+use datapath_common::abi::{Addr, AddressEntry, FlowKey, FragmentRing, PodTuple, TransportAddr};
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress::{self, Ending};
 
@@ -107,10 +107,11 @@ fn end(packet: &Packet, scratch: ScratchRef, found: &Found) {
     };
     let tuple = PodTuple::new(
         ports.protocol,
-        inside.pod,
-        inside.port,
-        scratch::copied(&scratch::read(scratch.ip()).source),
-        ports.source,
+        TransportAddr::new(inside.pod, inside.port),
+        TransportAddr::new(
+            scratch::copied(&scratch::read(scratch.ip()).source),
+            ports.source,
+        ),
     );
     nat::ask(scratch, tuple, nat::asked_for(scratch), ports.tcp_flags);
     if ending::end_answered(packet, namespace) != Ending::Believed {
@@ -175,7 +176,12 @@ fn find(packet: &mut Packet, scratch: ScratchRef, eni: u8) -> Result<Option<Foun
     } else {
         &ip.source
     };
-    let key = FlowKey::new(eni, ports.protocol, scratch::copied(source), remote, port);
+    let key = FlowKey::new(
+        eni,
+        ports.protocol,
+        TransportAddr::new(scratch::copied(source), remote),
+        port,
+    );
     let key = kept(scratch, key);
     let flow = if is_error {
         // Of a later piece of an error, only the IP header is to be edited.
@@ -207,8 +213,7 @@ fn quoted(packet: &Packet, scratch: ScratchRef, eni: u8) -> Option<Found> {
     let key = FlowKey::new(
         eni,
         inner.protocol,
-        scratch::copied(&inner.destination),
-        inner.destination_port,
+        TransportAddr::new(scratch::copied(&inner.destination), inner.destination_port),
         port,
     );
     let inside = nat::peek_answered(kept(scratch, key))?;

@@ -69,12 +69,14 @@ impl Crowded {
 mod tests {
     use datapath_common::headers::protocol;
 
+    use datapath_common::abi::TransportAddr;
+
     use super::*;
 
     const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
 
     fn key(remote_port: u16) -> FlowKey {
-        FlowKey::new(0, protocol::TCP, REMOTE, remote_port, 1)
+        FlowKey::new(0, protocol::TCP, TransportAddr::new(REMOTE, remote_port), 1)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
-use datapath_common::abi::{Addr, FlowKey, PortBlockKey};
+use datapath_common::abi::{Addr, FlowKey, PortBlockKey, TransportAddr};
 use datapath_common::ports;
 
 use crate::tables::Tables;
@@ -47,7 +47,12 @@ impl Blocks {
         }
         let port = u16::from_be(key.port);
         let block = ports::block_of(port);
-        let block = PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, block);
+        let block = PortBlockKey::new(
+            key.eni,
+            key.protocol,
+            TransportAddr::new(key.remote, key.remote_port),
+            block,
+        );
         let is_busy = self.busy.contains(&destination(&block));
         let (word, bit) = ports::bit_of(port);
         let block = self.blocks.get_mut(&block);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{MORE, Phase, SUSPECT};
 
@@ -152,10 +152,8 @@ impl Expiry<'_> {
         is_asked.then(|| {
             PodTuple::new(
                 key.protocol,
-                flow.pod,
-                flow.pod_port,
-                key.remote,
-                key.remote_port,
+                TransportAddr::new(flow.pod, flow.pod_port),
+                TransportAddr::new(key.remote, key.remote_port),
             )
         })
     }
@@ -193,6 +191,10 @@ mod tests {
     const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
     const POD: Addr = Addr::from_v4_word(0x0a00_0001);
 
+    fn at(address: Addr, port: u16) -> TransportAddr {
+        TransportAddr::new(address, port)
+    }
+
     fn expiry(now: u64, is_pressed: bool, lifetimes: &Lifetimes) -> Expiry<'_> {
         Expiry {
             lifetimes,
@@ -205,8 +207,8 @@ mod tests {
 
     /// The seconds at which a flow is over that was last seen at 0.
     fn over(protocol: u8, progress: (u8, u8), is_pressed: bool) -> u64 {
-        let key = FlowKey::new(0, protocol, REMOTE, 8080_u16.to_be(), 50000_u16.to_be());
-        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        let key = FlowKey::new(0, protocol, at(REMOTE, 8080_u16.to_be()), 50000_u16.to_be());
+        let mut flow = Flow::new(&key, at(POD, key.port), 7, 0);
         (flow.progress_out, flow.progress_in) = progress;
         let lifetimes = Lifetimes::default();
         let seconds = (0..10_000).find(|seconds| {
@@ -237,8 +239,8 @@ mod tests {
 
     /// The seconds at which a flow to a port is over for which something is short.
     fn over_short(protocol: u8, port: u16, progress: (u8, u8), short: Short) -> Option<u64> {
-        let key = FlowKey::new(0, protocol, REMOTE, port.to_be(), 50000_u16.to_be());
-        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        let key = FlowKey::new(0, protocol, at(REMOTE, port.to_be()), 50000_u16.to_be());
+        let mut flow = Flow::new(&key, at(POD, key.port), 7, 0);
         (flow.progress_out, flow.progress_in) = progress;
         let lifetimes = Lifetimes::default();
         (0..10_000).find(|seconds| {
@@ -297,7 +299,7 @@ mod tests {
     fn under_pressure_datagrams_from_outside_go_that_nobody_has_answered() {
         let lifetimes = Lifetimes::default();
         let over = |out, is_pressed| {
-            let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+            let tuple = PodTuple::new(protocol::UDP, at(POD, 1), at(REMOTE, 2));
             let note = Note::new(&tuple, 0, 7, out);
             let seconds = (0..10_000).find(|seconds| {
                 let expiry = expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
@@ -313,7 +315,7 @@ mod tests {
     fn under_pressure_connections_from_outside_go_that_nobody_has_completed() {
         let lifetimes = Lifetimes::default();
         let over = |progress: (u8, u8), is_pressed| {
-            let tuple = PodTuple::new(protocol::TCP, POD, 1, REMOTE, 2);
+            let tuple = PodTuple::new(protocol::TCP, at(POD, 1), at(REMOTE, 2));
             let mut inbound = Note::new(&tuple, 0, 7, progress.0);
             inbound.progress_in = progress.1;
             let seconds = (0..10_000).find(|seconds| {
@@ -334,7 +336,7 @@ mod tests {
         let expiry = expiry(100, false, &lifetimes);
         assert_eq!(expiry.idle(150), Duration::ZERO);
         assert_eq!(expiry.idle(0), Duration::from_millis(400));
-        let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+        let tuple = PodTuple::new(protocol::UDP, at(POD, 1), at(REMOTE, 2));
         assert!(!expiry.is_note_over(
             NoteKind::Inbound,
             &tuple,

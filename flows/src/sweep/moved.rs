@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use datapath_common::abi::{FlowKey, PodTuple};
+use datapath_common::abi::{FlowKey, PodTuple, TransportAddr};
 use ipam::Family;
 
 use crate::tables::Tables;
@@ -30,7 +30,12 @@ impl Moves {
         };
         let mut astray = HashMap::new();
         for (tuple, (eni, port)) in noted {
-            let key = FlowKey::new(eni, tuple.protocol, tuple.remote, tuple.remote_port, port);
+            let key = FlowKey::new(
+                eni,
+                tuple.protocol,
+                TransportAddr::new(tuple.remote, tuple.remote_port),
+                port,
+            );
             let flow = tables.flow(family, &key)?;
             let leads = flow.is_some_and(|f| f.pod == tuple.pod && f.pod_port == tuple.pod_port);
             if leads {

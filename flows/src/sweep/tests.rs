@@ -1,6 +1,6 @@
 //! Sweeps of model maps.
 
-use datapath_common::abi::{FlowKey, FlowQuotas, Moved, Note, PodTuple};
+use datapath_common::abi::{FlowKey, FlowQuotas, Moved, Note, PodTuple, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
@@ -14,6 +14,7 @@ mod shortages;
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
+const SERVER: TransportAddr = TransportAddr::new(REMOTE, 8080_u16.to_be());
 const REMOTE_V6: Addr = Addr::from_words([0x2001, 0, 0, 1]);
 const ENDPOINT: u32 = 7;
 const LIMITS: Limits = Limits {
@@ -25,8 +26,12 @@ const LIMITS: Limits = Limits {
     },
 };
 
+fn at(address: Addr, port: u16) -> TransportAddr {
+    TransportAddr::new(address, port)
+}
+
 fn key(port: u16) -> FlowKey {
-    FlowKey::new(1, protocol::UDP, REMOTE, 8080_u16.to_be(), port.to_be())
+    FlowKey::new(1, protocol::UDP, SERVER, port.to_be())
 }
 
 fn sweeper() -> Sweeper<Model> {
@@ -61,7 +66,7 @@ fn idle_flows_go_and_others_stay() {
         for (port, idle) in [(50_000, 30), (50_001, 31), (50_002, 0)] {
             maps.open(key(port), POD, ENDPOINT, idle);
         }
-        let v6 = FlowKey::new(1, protocol::UDP, REMOTE_V6, 1, 2);
+        let v6 = FlowKey::new(1, protocol::UDP, at(REMOTE_V6, 1), 2);
         maps.open(v6, POD, ENDPOINT, 40);
         // A packet comes between the scan and the reaper's check.
         maps.open(key(50_003), POD, ENDPOINT, 31);
@@ -77,7 +82,7 @@ fn idle_flows_go_and_others_stay() {
 #[test]
 fn closed_connections_go_at_once_where_room_is_short() {
     let mut sweeper = sweeper();
-    let tcp = FlowKey::new(1, protocol::TCP, REMOTE, 80, 90);
+    let tcp = FlowKey::new(1, protocol::TCP, at(REMOTE, 80), 90);
     {
         let mut maps = sweeper.tables.maps();
         maps.open(tcp, POD, ENDPOINT, 3);
@@ -97,7 +102,7 @@ fn closed_connections_go_at_once_where_room_is_short() {
 #[test]
 fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
     let mut sweeper = sweeper();
-    let inbound = PodTuple::new(protocol::UDP, OTHER, 1, REMOTE, 2);
+    let inbound = PodTuple::new(protocol::UDP, at(OTHER, 1), at(REMOTE, 2));
     {
         let mut maps = sweeper.tables.maps();
         maps.open(key(50_000), POD, ENDPOINT, 0);
@@ -109,7 +114,7 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         maps.notes
             .inbound
             .insert(inbound, Note::new(&inbound, START, ENDPOINT + 1, 0));
-        let earlier = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+        let earlier = PodTuple::new(protocol::UDP, at(POD, 1), at(REMOTE, 2));
         maps.notes
             .inbound
             .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
@@ -161,7 +166,7 @@ fn a_record_that_cannot_be_read_costs_its_pod_no_flow() {
 #[test]
 fn notes_from_outside_go_when_they_are_idle() {
     let mut sweeper = sweeper();
-    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    let note = |port| PodTuple::new(protocol::UDP, at(POD, port), at(REMOTE, 2));
     {
         let mut maps = sweeper.tables.maps();
         maps.notes
@@ -192,8 +197,7 @@ fn blocks_follow_the_flows() {
     let idle = FlowKey::new(
         1,
         protocol::UDP,
-        REMOTE,
-        9090_u16.to_be(),
+        at(REMOTE, 9090_u16.to_be()),
         50_000_u16.to_be(),
     );
     {
@@ -218,8 +222,7 @@ fn blocks_follow_the_flows() {
 #[test]
 fn notes_of_moved_flows_that_lead_nowhere_go_at_the_second_look() {
     let mut sweeper = sweeper();
-    let tuple =
-        |pod, port: u16| PodTuple::new(protocol::UDP, pod, port.to_be(), REMOTE, 8080_u16.to_be());
+    let tuple = |pod, port: u16| PodTuple::new(protocol::UDP, at(pod, port.to_be()), SERVER);
     {
         let mut maps = sweeper.tables.maps();
         maps.open(key(50_000), POD, ENDPOINT, 0);
@@ -256,7 +259,7 @@ fn flows_that_policy_exempts_by_now_are_counted() {
         let mut maps = sweeper.tables.maps();
         maps.open(key(50_000), POD, ENDPOINT, 0);
         maps.open(key(50_001), POD, ENDPOINT, 100);
-        maps.open(FlowKey::new(1, 17, OTHER, 1, 2), POD, ENDPOINT, 0);
+        maps.open(FlowKey::new(1, 17, at(OTHER, 1), 2), POD, ENDPOINT, 0);
         // The host's: by its own port, and by another one.
         maps.open(key(50_003), REMOTE, 0, 0);
         maps.open(key(50_004), REMOTE, 0, 0);
@@ -276,7 +279,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
         let mut maps = sweeper.tables.maps();
         // The pod's address is the primary's.
         maps.open(key(50_000), POD, ENDPOINT, 0);
-        maps.open(FlowKey::new(0, 17, REMOTE, 1, 2), POD, ENDPOINT, 0);
+        maps.open(FlowKey::new(0, 17, at(REMOTE, 1), 2), POD, ENDPOINT, 0);
         // The datapath does not know the owner of this one yet.
         maps.open(key(50_001), OTHER, ENDPOINT + 1, 0);
         maps.open(key(50_002), REMOTE, 0, 0);
@@ -297,7 +300,7 @@ fn flows_that_are_not_where_policy_has_them_are_counted() {
 
 /// A flow of the host's stack.
 fn stack(protocol: u8, port: u16) -> PodTuple {
-    PodTuple::new(protocol, POD, port, REMOTE, 2)
+    PodTuple::new(protocol, at(POD, port), at(REMOTE, 2))
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
     // Entries that were looked up in conntrack count until the next sweep.
     assert_eq!((sweep.reaped.idle, sweep.census.stack()), (3, 5));
     // With their endpoint they go at once, whatever conntrack has.
-    let other = PodTuple::new(protocol::TCP, OTHER, 8, REMOTE, 2);
+    let other = PodTuple::new(protocol::TCP, at(OTHER, 8), at(REMOTE, 2));
     {
         let mut maps = sweeper.tables.maps();
         let now = maps.now;
@@ -377,7 +380,7 @@ fn closed_connections_of_the_stack_are_not_asked_for_where_room_is_short() {
 #[test]
 fn a_translated_flow_of_the_stack_lives_while_conntrack_has_it() {
     let mut sweeper = sweeper();
-    let tcp = |port: u16| FlowKey::new(1, protocol::TCP, REMOTE, 8080_u16.to_be(), port.to_be());
+    let tcp = |port: u16| FlowKey::new(1, protocol::TCP, SERVER, port.to_be());
     {
         let mut maps = sweeper.tables.maps();
         maps.now = 100_000_000;
@@ -393,13 +396,7 @@ fn a_translated_flow_of_the_stack_lives_while_conntrack_has_it() {
             flow.stack = stack;
         }
         let port = 50_003_u16.to_be();
-        maps.conntrack.entries = vec![PodTuple::new(
-            protocol::TCP,
-            POD,
-            port,
-            REMOTE,
-            8080_u16.to_be(),
-        )];
+        maps.conntrack.entries = vec![PodTuple::new(protocol::TCP, at(POD, port), SERVER)];
     }
     sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(ports(&sweeper), [50_001, 50_003]);

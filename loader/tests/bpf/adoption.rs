@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aya::maps::{Array, Map, MapData, MapInfo};
 use datapath_common::abi::{
-    Addr, CACHE_GROUPS, DestinationClass, GROUP_COUNTED, Moved, Note, PodTuple, given_up, group_of,
-    map,
+    Addr, CACHE_GROUPS, DestinationClass, GROUP_COUNTED, Moved, Note, PodTuple, TransportAddr,
+    given_up, group_of, map,
 };
 use datapath_common::counter::Program;
 use flows::Tables as _;
@@ -212,7 +212,13 @@ fn notes_that_user_space_makes_are_looked_for() {
             Addr::from_v4_word(0x0a00_0001),
             Addr::from_v4_word(0x0101_0101),
         );
-        let of = |port: u16| PodTuple::new(6, pod, port.to_be(), remote, 80_u16.to_be());
+        let of = |port: u16| {
+            PodTuple::new(
+                6,
+                TransportAddr::new(pod, port.to_be()),
+                TransportAddr::new(remote, 80_u16.to_be()),
+            )
+        };
         let (stack, moved) = (of(1000), of(1001));
         assert_ne!(group_of(&stack), group_of(&moved));
         let note = Note::new(&stack, 1, 7, 0);

@@ -11,7 +11,7 @@ use api::types::FlowFilter;
 use aya::maps::{Array, HashMap, Map, MapData};
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, Flow, FlowKey, Moved, NatControl, PodTuple, PortBlock,
-    PortBlockKey, Quota, map,
+    PortBlockKey, Quota, TransportAddr, map,
 };
 use datapath_common::headers::protocol;
 use datapath_common::masquerade::PoolPolicy;
@@ -43,7 +43,12 @@ fn pod() -> Addr {
 
 fn key(port: u16, remote: u32) -> FlowKey {
     let remote = Addr::from_v4_word((0xc633_0000 + remote).to_be());
-    FlowKey::new(0, protocol::UDP, remote, 53_u16.to_be(), port.to_be())
+    FlowKey::new(
+        0,
+        protocol::UDP,
+        TransportAddr::new(remote, 53_u16.to_be()),
+        port.to_be(),
+    )
 }
 
 fn pinned(world: &World, name: &str) -> Map {
@@ -85,7 +90,12 @@ fn open(world: &World, tables: &NatTables, flows: &[(FlowKey, u32)], idle: Durat
     let mut map: Table<FlowKey, Flow> = table(world, map::FLOWS_V4);
     let mut quotas: Table<u32, Quota> = table(world, map::QUOTA);
     for (key, endpoint) in flows {
-        let flow = Flow::new(key, pod(), key.port, *endpoint, last_seen);
+        let flow = Flow::new(
+            key,
+            TransportAddr::new(pod(), key.port),
+            *endpoint,
+            last_seen,
+        );
         map.insert(Plain(*key), Plain(flow), 0).unwrap();
         let before = quotas.get(&Plain(*endpoint), 0);
         let mut quota = before.map_or(Quota::NONE, |quota| quota.0);
@@ -222,7 +232,11 @@ fn with_a_flow_goes_what_is_about_it() {
         open(world, &tables, &[(busy, ENDPOINT)], Duration::ZERO);
         let mut moved: Table<PodTuple, Moved> = table(world, map::MOVED_V4);
         let tuple = |key: &FlowKey| {
-            PodTuple::new(key.protocol, pod(), key.port, key.remote, key.remote_port)
+            PodTuple::new(
+                key.protocol,
+                TransportAddr::new(pod(), key.port),
+                TransportAddr::new(key.remote, key.remote_port),
+            )
         };
         for key in [&idle, &busy] {
             let to = Plain(Moved::new(key.eni, key.port));
@@ -231,7 +245,12 @@ fn with_a_flow_goes_what_is_about_it() {
         let mut blocks: Table<PortBlockKey, PortBlock> = table(world, map::PORT_BLOCKS);
         let block_key = |key: &FlowKey, port| {
             let block = ports::block_of(port);
-            PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, block)
+            PortBlockKey::new(
+                key.eni,
+                key.protocol,
+                TransportAddr::new(key.remote, key.remote_port),
+                block,
+            )
         };
         let mut block = PortBlock::FREE;
         for port in [50_000, 50_001, 50_002] {

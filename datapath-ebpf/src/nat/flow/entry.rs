@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use datapath_common::abi::{Flow, FlowKey, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, PodTuple, TransportAddr};
 use datapath_common::progress;
 
 use crate::base::clock;
@@ -16,8 +16,7 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     FlowKey::new(
         mapping.eni(),
         tuple.protocol,
-        tuple.remote,
-        tuple.remote_port,
+        TransportAddr::new(tuple.remote, tuple.remote_port),
         mapping.port(),
     )
 }
@@ -132,10 +131,8 @@ pub(in crate::nat) fn tuple_of(flow: *const Flow, key: &FlowKey) -> PodTuple {
     let flow = unsafe { &*flow };
     PodTuple::new(
         key.protocol,
-        flow.pod,
-        flow.pod_port,
-        key.remote,
-        key.remote_port,
+        TransportAddr::new(flow.pod, flow.pod_port),
+        TransportAddr::new(key.remote, key.remote_port),
     )
 }
 

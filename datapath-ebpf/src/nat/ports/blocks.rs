@@ -6,7 +6,7 @@
 use core::ptr;
 
 use aya_ebpf::Global;
-use datapath_common::abi::{FlowKey, PORTS_PER_BLOCK, PortBlock, PortBlockKey};
+use datapath_common::abi::{FlowKey, PORTS_PER_BLOCK, PortBlock, PortBlockKey, TransportAddr};
 use datapath_common::ports::{self, WORDS};
 
 use super::fill::fill;
@@ -118,8 +118,7 @@ fn change(key: &FlowKey, after: impl FnOnce(u64, u64) -> u64) {
     let block = PortBlockKey::new(
         key.eni,
         key.protocol,
-        key.remote,
-        key.remote_port,
+        TransportAddr::new(key.remote, key.remote_port),
         ports::block_of(port),
     );
     let Some(block) = PORT_BLOCKS.find(&block) else {

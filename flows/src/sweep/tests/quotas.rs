@@ -87,7 +87,7 @@ fn flows_that_come_during_a_sweep_are_no_difference() {
 #[test]
 fn flows_from_outside_have_a_count_of_their_own() {
     let mut sweeper = sweeper();
-    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    let note = |port| PodTuple::new(protocol::UDP, at(POD, port), at(REMOTE, 2));
     {
         let mut maps = sweeper.tables.maps();
         maps.open(key(50_000), POD, ENDPOINT, 0);
@@ -108,7 +108,7 @@ fn flows_from_outside_have_a_count_of_their_own() {
 #[test]
 fn the_fullest_quota_is_told() {
     let mut sweeper = sweeper();
-    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    let note = |port| PodTuple::new(protocol::UDP, at(POD, port), at(REMOTE, 2));
     let fullest = |sweeper: &mut Sweeper<Model>| {
         let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
         (sweep.quotas.fullest * 1000.0).round()

@@ -6,7 +6,7 @@ use crate::Capacities;
 const ANOTHER: u32 = ENDPOINT + 1;
 
 fn tcp(port: u16) -> FlowKey {
-    FlowKey::new(1, protocol::TCP, REMOTE, 443_u16.to_be(), port.to_be())
+    FlowKey::new(1, protocol::TCP, at(REMOTE, 443_u16.to_be()), port.to_be())
 }
 
 /// Puts in a flow that has shown this, idle for so many seconds.
@@ -65,7 +65,12 @@ fn half_open_flows_of_who_has_most_at_a_destination_go_at_the_next_sweep() {
         ((SYN | DATA, SYN | DATA), 60),
     );
     put(&sweeper, tcp(50_200), ANOTHER, half_open);
-    let elsewhere = FlowKey::new(1, protocol::TCP, REMOTE, 80_u16.to_be(), 50_300_u16.to_be());
+    let elsewhere = FlowKey::new(
+        1,
+        protocol::TCP,
+        at(REMOTE, 80_u16.to_be()),
+        50_300_u16.to_be(),
+    );
     put(&sweeper, elsewhere, ENDPOINT, half_open);
     // The destination has become busy.
     let busy = block(&tcp(0), &[50_000]);
@@ -85,7 +90,7 @@ fn unanswered_flows_of_who_has_most_of_a_table_that_is_short_go_early() {
     let mut sweeper = two_endpoints();
     let to = |number: u8, port: u16| {
         let remote = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, number]));
-        FlowKey::new(1, protocol::TCP, remote, 443_u16.to_be(), port.to_be())
+        FlowKey::new(1, protocol::TCP, at(remote, 443_u16.to_be()), port.to_be())
     };
     let (half_open, established) = (((SYN, 0), 11), ((SYN | DATA, SYN | DATA), 60));
     for number in 0..7 {
@@ -93,9 +98,9 @@ fn unanswered_flows_of_who_has_most_of_a_table_that_is_short_go_early() {
     }
     put(&sweeper, to(7, 50_001), ENDPOINT, ((SYN, 0), 9));
     put(&sweeper, to(8, 50_002), ENDPOINT, established);
-    let ping = FlowKey::new(1, protocol::ICMP, REMOTE, 0, 50_003_u16.to_be());
+    let ping = FlowKey::new(1, protocol::ICMP, at(REMOTE, 0), 50_003_u16.to_be());
     put(&sweeper, ping, ENDPOINT, ((DATA, 0), 11));
-    let v6 = FlowKey::new(1, protocol::TCP, REMOTE_V6, 443, 50_100_u16.to_be());
+    let v6 = FlowKey::new(1, protocol::TCP, at(REMOTE_V6, 443), 50_100_u16.to_be());
     put(&sweeper, v6, ENDPOINT, half_open);
     for number in 0..2 {
         put(&sweeper, to(number, 50_200), ANOTHER, half_open);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use api::types::{FlowFilter, FlowKind};
-use datapath_common::abi::{Addr, FlowKey, FlowQuotas};
+use datapath_common::abi::{Addr, FlowKey, FlowQuotas, TransportAddr};
 use datapath_common::headers::protocol;
 
 use super::*;
@@ -72,7 +72,12 @@ impl Bench {
 }
 
 fn key(port: u16) -> FlowKey {
-    FlowKey::new(1, protocol::UDP, REMOTE, 8080_u16.to_be(), port.to_be())
+    FlowKey::new(
+        1,
+        protocol::UDP,
+        TransportAddr::new(REMOTE, 8080_u16.to_be()),
+        port.to_be(),
+    )
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple};
+use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN};
 
@@ -70,10 +70,8 @@ enum Opener {
 fn tuple(protocol: u8, pod: SocketAddr, remote: SocketAddr) -> PodTuple {
     PodTuple::new(
         protocol,
-        Addr::from(pod.ip()),
-        pod.port().to_be(),
-        Addr::from(remote.ip()),
-        remote.port().to_be(),
+        TransportAddr::new(Addr::from(pod.ip()), pod.port().to_be()),
+        TransportAddr::new(Addr::from(remote.ip()), remote.port().to_be()),
     )
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use api::ids::EniNumber;
-use datapath_common::abi::{Flow, FlowKey, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, PodTuple, TransportAddr};
 use datapath_common::headers::protocol;
 use flows::NoteKind;
 use ipam::Family;
@@ -46,8 +46,7 @@ pub(super) fn key(tuple: &PodTuple, eni: u8, port: u16) -> FlowKey {
     FlowKey::new(
         eni,
         tuple.protocol,
-        tuple.remote,
-        tuple.remote_port,
+        TransportAddr::new(tuple.remote, tuple.remote_port),
         port.to_be(),
     )
 }

@@ -14,7 +14,9 @@ use api::ids::EniNumber;
 use api::types::Explanation;
 use api::types::Verdict;
 use api::{Protocol, Tuple};
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
+use datapath_common::abi::{
+    Addr, AddressEntry, DestinationClass, EniEntry, PodTuple, TransportAddr,
+};
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::DropReason;
 use ipam::Family;
@@ -75,10 +77,8 @@ impl Packet {
         let (source, destination) = self.ports.filter(|_| self.has_ports)?;
         Some(PodTuple::new(
             self.protocol,
-            self.source.into(),
-            source.to_be(),
-            self.destination.into(),
-            destination.to_be(),
+            TransportAddr::new(self.source.into(), source.to_be()),
+            TransportAddr::new(self.destination.into(), destination.to_be()),
         ))
     }
 }
@@ -261,10 +261,8 @@ impl Live<'_> {
         // Its answers would find the note of the other flow on these ports.
         let turned = PodTuple::new(
             tuple.protocol,
-            tuple.remote,
-            tuple.remote_port,
-            tuple.pod,
-            tuple.pod_port,
+            TransportAddr::new(tuple.remote, tuple.remote_port),
+            TransportAddr::new(tuple.pod, tuple.pod_port),
         );
         let noted = self.stack_note(&turned, to.identity())?;
         Ok(noted.map(|_| IngressEni::Elsewhere))

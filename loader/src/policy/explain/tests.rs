@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ::flows::model::Model;
-use datapath_common::abi::{Flow, FlowKey, Moved, Note};
+use datapath_common::abi::{Flow, FlowKey, Moved, Note, TransportAddr};
 use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
@@ -217,7 +217,12 @@ fn room_is_told_and_what_is_full_drops_the_flow() {
     // Another flow has the port: SCTP may have no other.
     let taken = |protocol| {
         let remote = Addr::from("1.1.1.1".parse::<IpAddr>().unwrap());
-        FlowKey::new(1, protocol, remote, 9_u16.to_be(), 50_000_u16.to_be())
+        FlowKey::new(
+            1,
+            protocol,
+            TransportAddr::new(remote, 9_u16.to_be()),
+            50_000_u16.to_be(),
+        )
     };
     let other = Addr::from("10.0.2.66".parse::<IpAddr>().unwrap());
     scene.flows.maps().open(taken(132), other, 7, 0);
@@ -233,7 +238,7 @@ fn room_is_told_and_what_is_full_drops_the_flow() {
     scene.flows.maps().quotas.clear();
     for port in 0..98 {
         let remote = Addr::from("1.1.1.2".parse::<IpAddr>().unwrap());
-        let key = FlowKey::new(1, 17, remote, port, 50_000_u16.to_be());
+        let key = FlowKey::new(1, 17, TransportAddr::new(remote, port), 50_000_u16.to_be());
         scene.flows.maps().open(key, other, 7, 0);
     }
     let (why, room) = outcome(&scene, "udp", 50_001);
@@ -346,8 +351,18 @@ fn a_known_flow_keeps_its_way() {
     // The table and the pod's quota are full: a flow that is there needs no room.
     scene.settings.quotas.endpoint = 0;
     let remote = Addr::from(IpAddr::from([10, 0, 9, 9]));
-    let moved = FlowKey::new(2, 6, remote, 9_u16.to_be(), 60_000_u16.to_be());
-    let mut flow = Flow::new(&moved, own, 50_000_u16.to_be(), identity, 0);
+    let moved = FlowKey::new(
+        2,
+        6,
+        TransportAddr::new(remote, 9_u16.to_be()),
+        60_000_u16.to_be(),
+    );
+    let mut flow = Flow::new(
+        &moved,
+        TransportAddr::new(own, 50_000_u16.to_be()),
+        identity,
+        0,
+    );
     scene.flows.maps().flows.insert(moved, flow);
     let key = Packet::from(&tuple("tcp", pod, "10.0.9.9:9"))
         .tuple()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use aya::maps::{HashMap, Map, MapData};
-use datapath_common::abi::{Addr, AddressEntry, Flow, FlowKey, map};
+use datapath_common::abi::{Addr, AddressEntry, Flow, FlowKey, TransportAddr, map};
 use datapath_common::headers::protocol;
 use loader::bpf::jiffies_per_second;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -69,8 +69,13 @@ impl Flows {
             // 1.0.0.0/8, where the fabric has no address, and a port for each 65,536.
             let remote = Addr::from(std::net::Ipv4Addr::from(0x0100_0000 + number));
             let port = u16::try_from(40_960 + number % 16_384)?.to_be();
-            let key = FlowKey::new(eni, protocol::UDP, remote, 443_u16.to_be(), port);
-            let flow = Flow::new(&key, pod, port, identity, seen);
+            let key = FlowKey::new(
+                eni,
+                protocol::UDP,
+                TransportAddr::new(remote, 443_u16.to_be()),
+                port,
+            );
+            let flow = Flow::new(&key, TransportAddr::new(pod, port), identity, seen);
             let (mut key_bytes, mut flow_bytes) = ([0; _], [0; _]);
             key.write_to(&mut key_bytes).ok().context("a key")?;
             flow.write_to(&mut flow_bytes).ok().context("a flow")?;

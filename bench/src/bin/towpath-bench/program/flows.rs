@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use datapath_common::abi::{Addr, Flow, FlowKey, Moved, PodTuple, map};
+use datapath_common::abi::{Addr, Flow, FlowKey, Moved, PodTuple, TransportAddr, map};
 use datapath_common::counter::Program;
 use datapath_common::outcome::Verdict;
 use datapath_common::ports::Ports;
@@ -129,11 +129,20 @@ impl Flows {
         };
         let protocol = self.carries.protocol(&self.net);
         let (pod, remote) = (Addr::from(self.net.a), Addr::from(remote));
-        PodTuple::new(protocol, pod, pod_port, remote, remote_port)
+        PodTuple::new(
+            protocol,
+            TransportAddr::new(pod, pod_port),
+            TransportAddr::new(remote, remote_port),
+        )
     }
 
     fn key_at(tuple: &PodTuple, port: u16) -> FlowKey {
-        FlowKey::new(1, tuple.protocol, tuple.remote, tuple.remote_port, port)
+        FlowKey::new(
+            1,
+            tuple.protocol,
+            TransportAddr::new(tuple.remote, tuple.remote_port),
+            port,
+        )
     }
 
     fn candidate(&self, port: u16) -> u16 {
@@ -252,7 +261,10 @@ pub(super) fn flows_of(programs: &Programs, net: &Net) -> Result<Table<FlowKey, 
 /// Puts a flow of an unrelated pod in a flow's place.
 pub(super) fn preload(table: &Table<FlowKey, Flow>, key: &FlowKey, pod: IpAddr) -> Result<()> {
     let nobody = u32::MAX;
-    table.put(key, &Flow::new(key, pod.into(), key.port, nobody, 0))
+    table.put(
+        key,
+        &Flow::new(key, TransportAddr::new(pod.into(), key.port), nobody, 0),
+    )
 }
 
 /// Measures packets of established flows.

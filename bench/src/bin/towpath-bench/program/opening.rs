@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::live::nodes::by_hand;
-use datapath_common::abi::{Addr, FlowKey, ReapFlow};
+use datapath_common::abi::{Addr, FlowKey, ReapFlow, TransportAddr};
 use datapath_common::counter::NatStat;
 use datapath_common::outcome::{DropReason, Outcome};
 use datapath_common::ports::Ports;
@@ -62,7 +62,12 @@ fn fill(programs: &Programs, numbers: std::ops::Range<u32>) -> Result<()> {
     for number in numbers {
         let remote: IpAddr = (0x0100_0000_u32 | number).to_be_bytes().into();
         let port = 50_000_u16.to_be();
-        let key = FlowKey::new(0, 6, Addr::from(remote), 443_u16.to_be(), port);
+        let key = FlowKey::new(
+            0,
+            6,
+            TransportAddr::new(Addr::from(remote), 443_u16.to_be()),
+            port,
+        );
         preload(&table, &key, V4.b)?;
     }
     Ok(())
