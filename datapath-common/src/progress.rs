@@ -199,13 +199,22 @@ pub const fn more(protocol: u8, out: u8) -> u8 {
     }
 }
 
-/// True if a packet has turned a flow, by the progress of both directions before and after it: some
-/// progress was withdrawn, or the flow was reset. Progress after a turn counts as new.
+/// Progress of both directions of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// That of packets from the inside.
+    pub out: u8,
+    /// That of packets from the outside.
+    pub inward: u8,
+}
+
+/// True if a packet has turned a flow, by the progress before and after it: some progress was
+/// withdrawn, or the flow was reset. Progress after a turn counts as new.
 #[inline(always)]
 #[must_use]
-pub const fn is_turned((out, inward): (u8, u8), (out_after, inward_after): (u8, u8)) -> bool {
-    let taken_back = (out & !out_after) | (inward & !inward_after);
-    let shown = (out_after & !out) | (inward_after & !inward);
+pub const fn is_turned(before: Progress, after: Progress) -> bool {
+    let taken_back = (before.out & !after.out) | (before.inward & !after.inward);
+    let shown = (after.out & !before.out) | (after.inward & !before.inward);
     taken_back | (shown & RST) != 0
 }
 
@@ -402,6 +411,7 @@ mod tests {
             ((ended, ended), (begun, 0), true),
             ((DATA | FIN, 0), (SYN, 0), true),
         ] {
+            let [before, after] = [before, after].map(|(out, inward)| Progress { out, inward });
             assert_eq!(is_turned(before, after), is_it, "{before:?} to {after:?}");
         }
     }

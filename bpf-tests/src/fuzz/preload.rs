@@ -332,7 +332,7 @@ impl Preloader<'_> {
             id: pick(self.random, &[1, 2, 0xfffe]),
             protocol: if is_v4 { ICMP } else { 0 },
         };
-        let remote = (outside.remote.into(), outside.remote_port.to_be());
+        let remote = TransportAddr::new(outside.remote.into(), outside.remote_port.to_be());
         let value = Datagram::error(self.now, outside.protocol, remote, outside.port.to_be());
         let recorded = FragmentRecord::Error(Outside { eni: 0, ..outside });
         self.put_datagram(datagram, &value, Some(recorded))

@@ -4,7 +4,7 @@ pub(super) mod ring;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Addr;
+use super::{Addr, TransportAddr};
 
 /// Key of `FRAGMENTS`: a datagram that came in pieces.
 ///
@@ -92,11 +92,11 @@ impl Datagram {
     /// A value for an ICMP error about the flow of a remote.
     #[inline(always)]
     #[must_use]
-    pub const fn error(seen: u64, protocol: u8, remote: (Addr, u16), port: u16) -> Self {
+    pub const fn error(seen: u64, protocol: u8, remote: TransportAddr, port: u16) -> Self {
         Self {
             is_error: 1,
-            remote: remote.0,
-            ..Self::new(seen, protocol, remote.1, port)
+            remote: remote.address,
+            ..Self::new(seen, protocol, remote.port, port)
         }
     }
 

@@ -36,16 +36,19 @@ pub(super) fn forget() {
     }
 }
 
-/// Prepares the entry for a packet whose outcome may be cached. `word` is that of its group, if it
-/// is known by now; if not, the entry has to [`rest_on`](crate::path::record::rest_on) a group
-/// before its flow is looked up. `is_own` is true if the slot was its flow's already.
+/// The group of flows that an outcome depends on.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) number: u32,
+    /// Its word, if it has been read.
+    pub(super) word: Option<u64>,
+}
+
+/// Prepares the entry for a packet whose outcome may be cached. If the word of its group is
+/// unknown, the entry has to [`rest_on`](crate::path::record::rest_on) a group before its flow is
+/// looked up. `is_own` is true if the slot was its flow's already.
 #[inline(always)]
-pub(super) fn expect(
-    entry: &mut Entry,
-    seen: &FastPacket,
-    (group, word): (u32, Option<u64>),
-    is_own: bool,
-) {
+pub(super) fn expect(entry: &mut Entry, seen: &FastPacket, group: Group, is_own: bool) {
     let Ok(scratch) = scratch() else {
         return;
     };
@@ -54,8 +57,8 @@ pub(super) fn expect(
     entry.key.place = seen.key.place;
     entry.stamp = Stamp {
         generation: generation(),
-        epoch: word.unwrap_or(0),
-        group,
+        epoch: group.word.unwrap_or(0),
+        group: group.number,
     };
     #[expect(clippy::cast_possible_truncation, reason = "a few bits")]
     let kind = seen.kind as u32;

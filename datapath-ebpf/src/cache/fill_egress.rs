@@ -18,7 +18,8 @@ use crate::base::code::Code;
 use crate::base::maps;
 use crate::nat::{self, Mapping};
 use crate::packet::Packet;
-use crate::path::egress::{self, EgressPolicy};
+use crate::path::egress::{self, EgressPolicy, SentFlow};
+use crate::path::record::ExitEni;
 use crate::path::{deliver, record};
 use crate::scratch::{self, CacheFill, Entry, RedirectTarget, ScratchRef, edit, scratch};
 
@@ -104,8 +105,13 @@ fn filled(skb: *mut __sk_buff) -> Result<u32, DropReason> {
     let version = entry.version();
     let packet = Packet::new(TcContext::new(skb));
     let tcp_flags = scratch::read(scratch.pending()).tcp_flags;
-    let (sender, request) = (nat::asked_for(scratch), (tuple(entry), tcp_flags));
-    let Some(mapping) = egress::flow(&packet, scratch, version, sender, request)? else {
+    let sent = SentFlow {
+        version,
+        sender: nat::asked_for(scratch),
+        tuple: tuple(entry),
+        tcp_flags,
+    };
+    let Some(mapping) = egress::flow(&packet, scratch, sent)? else {
         return Ok(LOOK);
     };
     let exit = egress::exit(version, mapping.eni())?;
@@ -185,7 +191,11 @@ fn decide(scratch: ScratchRef) -> Option<u32> {
     let version = entry.version();
     match egress::ask(egress::leaving(version, pod, owner, class))? {
         EgressPolicy::Exempt => {
-            let target = RedirectTarget::by((pod.eni(), owner), version, limit, now);
+            let eni = ExitEni {
+                number: pod.eni(),
+                entry: owner,
+            };
+            let target = RedirectTarget::by(eni, version, limit, now);
             Some(keep_as_it_is(entry, scratch, Verdict::Eni, &target))
         }
         EgressPolicy::Flow(sender) => {
@@ -228,7 +238,11 @@ fn translate(
         ..
     } = scratch::read(scratch.pending());
     let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
-    let target = RedirectTarget::by((mapping.eni(), eni), entry.version(), limit, now);
+    let eni = ExitEni {
+        number: mapping.eni(),
+        entry: eni,
+    };
+    let target = RedirectTarget::by(eni, entry.version(), limit, now);
     fill::go(entry, counter, &target, tcp_flags);
     let translation = Translation {
         edit: edit::SOURCE,

@@ -101,7 +101,12 @@ fn serve_ip<F: FastHeader>(program: Program, packet: &mut Packet, front: LinearH
     }
     let is_served =
         is_known && (entry.watched & seen.tcp_flags == 0 || flow_update::is_told(program, &seen));
-    if !is_served && let Err(not_served) = renew::<F>(program, packet, &seen, at, early, is_known) {
+    let slot = Slot {
+        at,
+        early,
+        is_known,
+    };
+    if !is_served && let Err(not_served) = renew::<F>(program, packet, &seen, slot) {
         return not_served;
     }
     // SAFETY: as above.
@@ -112,18 +117,29 @@ fn serve_ip<F: FastHeader>(program: Program, packet: &mut Packet, front: LinearH
     }
 }
 
-/// Makes the entry of a packet again, or requests it from the outcome of the packet. `early` is the
-/// word of the packet's group, if it has been read. `is_known` is true if the slot is the packet's
-/// own.
+/// The slot that a packet's entry has or would have.
+#[derive(Clone, Copy)]
+struct Slot {
+    at: *mut Entry,
+    /// The word of the packet's group, if it has been read.
+    early: Option<u64>,
+    /// True if the entry is the packet's own, and holds.
+    is_known: bool,
+}
+
+/// Makes the entry of a packet again, or requests it from the outcome of the packet.
 #[inline(always)]
 fn renew<F: FastHeader>(
     program: Program,
     packet: &Packet,
     seen: &FastPacket,
-    at: *mut Entry,
-    early: Option<u64>,
-    is_known: bool,
+    slot: Slot,
 ) -> Result<(), Served> {
+    let Slot {
+        at,
+        early,
+        is_known,
+    } = slot;
     // Most packets do not come here: theirs is a path without a jump.
     hint::cold_path();
     // SAFETY: as in `serve_ip`.
@@ -136,7 +152,11 @@ fn renew<F: FastHeader>(
     let is_in_vain = entry.until == Entry::AWAITED;
     // The other program opens no flow that it could request, and has no stack left to save this.
     let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, seen);
-    fill::expect(entry, seen, (group, early), is_own);
+    let of = fill::Group {
+        number: group,
+        word: early,
+    };
+    fill::expect(entry, seen, of, is_own);
     let made = if is_in_vain {
         fill_egress::LOOK
     } else if matches!(program, Program::FromNetwork) {

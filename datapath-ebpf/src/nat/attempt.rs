@@ -18,18 +18,29 @@ pub(in crate::nat) fn attempt() -> Option<&'static mut PortClaim> {
     Some(unsafe { &mut *attempt })
 }
 
+/// The first packet of a flow, and the state of the port that it gets first.
+#[derive(Clone, Copy)]
+pub(in crate::nat) struct Opening {
+    /// Flags of the packet's TCP header, else 0.
+    pub(in crate::nat) tcp_flags: u8,
+    /// True if no flow has the first candidate port, or if that is assumed.
+    pub(in crate::nat) is_vacant: bool,
+}
+
 impl PortClaim {
-    /// Prepares the attempt for a flow of a packet with these flags. `is_vacant` is true if no flow
-    /// has its first candidate port, or if that is assumed.
+    /// Prepares the attempt for a flow with this translation address.
     #[inline(always)]
     pub(in crate::nat) fn prepare(
         &mut self,
         tuple: &PodTuple,
         sender: Sender,
         snat: Addr,
-        tcp_flags: u8,
-        is_vacant: bool,
+        opening: Opening,
     ) {
+        let Opening {
+            tcp_flags,
+            is_vacant,
+        } = opening;
         let key = FlowKey::new(
             sender.policy,
             tuple.protocol,

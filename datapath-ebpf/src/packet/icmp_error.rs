@@ -10,6 +10,8 @@ use datapath_common::checksum;
 use datapath_common::headers::{Icmp, IcmpMessage, PortPair, protocol};
 use datapath_common::outcome::DropReason;
 
+use super::family::NewAddress;
+use super::rewrite::Translation;
 use super::transport::{self, ChecksumField};
 use super::{IP_OFFSET, Packet, rewrite};
 use crate::base::code::{from_number, reason, to_number};
@@ -69,17 +71,10 @@ pub(crate) fn inner(
 pub(crate) fn rewrite_error(
     packet: &mut Packet,
     scratch: ScratchRef,
-    side: AddrField,
-    (to, to_port): (Addr, u16),
+    translation: Translation,
     outer: Option<AddrField>,
 ) -> Result<(), DropReason> {
-    let edit = Edit {
-        side,
-        to,
-        to_port,
-        outer,
-    };
-    scratch::write(scratch.edit(), edit);
+    scratch::write(scratch.edit(), translation.edit(outer));
     from_number(error_rewrite(packet.skb()))
 }
 
@@ -171,9 +166,11 @@ fn edit(packet: &mut Packet, scratch: ScratchRef) -> Result<(), DropReason> {
     let (mut covered, mut total) = (0, 0);
     if from != to {
         let growth = checksum::growth(from.words(), to.words());
+        let side = inner_side;
+        let new = NewAddress { side, to };
         total = ip
             .version
-            .set_quoted_address(packet, inner.header, inner_side, to, growth)?;
+            .set_quoted_address(packet, inner.header, new, growth)?;
         if field.as_ref().is_some_and(|field| field.covers_addresses) {
             covered = growth;
         }
@@ -193,7 +190,7 @@ fn edit(packet: &mut Packet, scratch: ScratchRef) -> Result<(), DropReason> {
     match outer {
         Some(side) => {
             let field = ChecksumField::of(ip.version, ip.version.icmp());
-            rewrite::address(packet, ip, side, to, field)
+            rewrite::address(packet, ip, NewAddress { side, to }, field)
         }
         None => Ok(()),
     }

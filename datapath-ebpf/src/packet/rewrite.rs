@@ -6,15 +6,36 @@
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_PSEUDO_HDR, BPF_F_RECOMPUTE_CSUM};
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::Addr;
+use datapath_common::abi::TransportAddr;
 use datapath_common::checksum;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
 use super::Packet;
+use super::family::NewAddress;
 use super::transport::{self, ChecksumField};
 use crate::base::code::{from_number, to_number};
 use crate::scratch::{self, AddrField, Edit, FragmentKind, Ip, Ports, ScratchRef, scratch};
+
+/// Address and port to write into one end of a packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Translation {
+    pub(crate) side: AddrField,
+    pub(crate) to: TransportAddr,
+}
+
+impl Translation {
+    /// The change as the scratch space has it. `outer` is as in [`Edit`].
+    #[inline(always)]
+    pub(super) fn edit(self, outer: Option<AddrField>) -> Edit {
+        Edit {
+            side: self.side,
+            to: self.to.address,
+            to_port: self.to.port,
+            outer,
+        }
+    }
+}
 
 /// Rewrites address and port of one side of the packet. `ports` are those of the packet, or those
 /// of the datagram for a later fragment, which has none. Uses the saved IP header.
@@ -23,17 +44,10 @@ pub(crate) fn rewrite(
     packet: &mut Packet,
     scratch: ScratchRef,
     ports: &Ports,
-    side: AddrField,
-    (to, to_port): (Addr, u16),
+    translation: Translation,
 ) -> Result<(), DropReason> {
     scratch::write(scratch.ports(), *ports);
-    let edit = Edit {
-        side,
-        to,
-        to_port,
-        outer: None,
-    };
-    scratch::write(scratch.edit(), edit);
+    scratch::write(scratch.edit(), translation.edit(None));
     from_number(rewrite_packet(packet.skb()))
 }
 
@@ -70,9 +84,23 @@ fn edit(
     };
     let field = ChecksumField::forgotten(scratch, field);
     if let (Some(offset), Some(field)) = (port_offset, &field) {
-        port(packet, ip.transport, offset, field, from_port, to_port)?;
+        let change = PortChange {
+            offset,
+            from: from_port,
+            to: to_port,
+        };
+        port(packet, ip.transport, field, change)?;
     }
-    address(packet, ip, side, to, field)
+    address(packet, ip, NewAddress { side, to }, field)
+}
+
+/// The change of a port.
+#[derive(Clone, Copy)]
+struct PortChange {
+    /// Where the port lies in the transport header.
+    offset: usize,
+    from: u16,
+    to: u16,
 }
 
 /// Writes a port and updates the checksum.
@@ -80,11 +108,10 @@ fn edit(
 fn port(
     packet: &mut Packet,
     transport: usize,
-    offset: usize,
     field: &ChecksumField,
-    from: u16,
-    to: u16,
+    change: PortChange,
 ) -> Result<(), DropReason> {
+    let PortChange { offset, from, to } = change;
     let at = transport + field.offset;
     // The kernel may know the sum of the whole packet. It does not change when a checksum within
     // the packet makes up for the port; where UDP has none, the sum has to follow.
@@ -100,10 +127,10 @@ fn port(
 pub(crate) fn address(
     packet: &mut Packet,
     ip: &Ip,
-    side: AddrField,
-    to: Addr,
+    new: NewAddress,
     field: Option<ChecksumField>,
 ) -> Result<(), DropReason> {
+    let NewAddress { side, to } = new;
     let from = ip.address(side);
     if from == to {
         return Ok(());
@@ -113,5 +140,5 @@ pub(crate) fn address(
         let flags = BPF_F_PSEUDO_HDR | field.flags;
         packet.update_checksum(ip.transport + field.offset, growth, flags)?;
     }
-    ip.version.set_address(packet, side, to, growth)
+    ip.version.set_address(packet, new, growth)
 }

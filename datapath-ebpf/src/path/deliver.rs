@@ -94,15 +94,23 @@ impl Arrival {
     }
 }
 
+/// From where a packet for a pod arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Ingress {
+    /// Number of the ENI.
+    pub(crate) eni: u8,
+    pub(crate) arrival: Arrival,
+}
+
 /// Delivers to a pod, or hands to the stack what cannot be, or all with the path through the stack.
 #[inline(always)]
 pub(crate) fn into_pod(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
-    eni: u8,
-    arrival: Arrival,
+    ingress: Ingress,
 ) -> Result<Verdict, DropReason> {
+    let Ingress { eni, arrival } = ingress;
     if is_via_stack(endpoint) {
         packet.set_mark(Mark::of_ingress(eni));
         return Ok(match arrival {

@@ -4,7 +4,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{AddressEntry, FragmentRing, HOST};
+use datapath_common::abi::{AddressEntry, FragmentRing, HOST, TransportAddr};
 use datapath_common::masquerade::FlowRole;
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -13,7 +13,7 @@ use crate::base::code::Code;
 use crate::base::mark::Mark;
 use crate::base::{PRIMARY_ENI, maps};
 use crate::nat;
-use crate::packet::rewrite::rewrite;
+use crate::packet::rewrite::{Translation, rewrite};
 use crate::packet::transport::{self, Transport};
 use crate::packet::{Packet, fragment, icmp_error};
 use crate::policy;
@@ -113,13 +113,11 @@ fn claim(
     if mapping.port() == ports.source {
         return Ok(Verdict::HostClaimed);
     }
-    rewrite(
-        packet,
-        scratch,
-        ports,
-        AddrField::Source,
-        (ip.source, mapping.port()),
-    )?;
+    let translation = Translation {
+        side: AddrField::Source,
+        to: TransportAddr::new(ip.source, mapping.port()),
+    };
+    rewrite(packet, scratch, ports, translation)?;
     Ok(Verdict::HostTranslated)
 }
 
@@ -147,8 +145,11 @@ fn host_error(packet: &mut Packet, scratch: ScratchRef, ip: &Ip) -> Result<Verdi
         return Ok(Verdict::FromHost);
     };
     let (_, snat) = egress::exit(ip.version, mapping.eni())?;
-    let (side, port) = (AddrField::Destination, mapping.port());
-    icmp_error::rewrite_error(packet, scratch, side, (snat, port), None)?;
+    let translation = Translation {
+        side: AddrField::Destination,
+        to: TransportAddr::new(snat, mapping.port()),
+    };
+    icmp_error::rewrite_error(packet, scratch, translation, None)?;
     Ok(Verdict::HostTranslated)
 }
 

@@ -12,6 +12,13 @@ use crate::base::maps::{self, cache_entry};
 use crate::nat::tables::epoch;
 use crate::scratch::{self, Entry, RedirectTarget, ScratchRef, Version, exit, scratch};
 
+/// An ENI by which a packet leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct ExitEni<'a> {
+    pub(crate) number: u8,
+    pub(crate) entry: &'a EniEntry,
+}
+
 impl RedirectTarget {
     /// The namespace of an endpoint.
     #[inline(always)]
@@ -27,14 +34,10 @@ impl RedirectTarget {
         }
     }
 
-    /// The gateway of the ENI with a number, as a target for packets of at most `limit` bytes.
+    /// The gateway of an ENI, as a target for packets of at most `limit` bytes.
     #[inline(always)]
-    pub(crate) fn by(
-        (number, eni): (u8, &EniEntry),
-        version: Version,
-        limit: u32,
-        now: u64,
-    ) -> Self {
+    pub(crate) fn by(exit: ExitEni<'_>, version: Version, limit: u32, now: u64) -> Self {
+        let ExitEni { number, entry: eni } = exit;
         let device = eni.ifindex();
         let gateway = maps::gateway(number, matches!(version, Version::V4))
             .filter(|gateway| gateway.ifindex == device && now < gateway.until);
@@ -98,10 +101,10 @@ pub(crate) fn awaited(scratch: ScratchRef) -> Option<&'static mut Entry> {
     cache_entry(pending.slot).map(|entry| unsafe { &mut *entry })
 }
 
-/// Records that a packet leaves by the ENI with a number, and that packets of more than `limit`
+/// Records that a packet leaves by an ENI, and that packets of more than `limit`
 /// bytes do not.
 #[inline(always)]
-pub(crate) fn leaves(scratch: ScratchRef, eni: (u8, &EniEntry), version: Version, limit: u32) {
+pub(crate) fn leaves(scratch: ScratchRef, eni: ExitEni<'_>, version: Version, limit: u32) {
     let pending = scratch::read(scratch.pending());
     if pending.is_wanted != 0 {
         scratch::write(

@@ -3,16 +3,16 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, AddressEntry, FlowKey, FragmentRing, PodTuple, TransportAddr};
+use datapath_common::abi::{AddressEntry, FlowKey, FragmentRing, PodTuple, TransportAddr};
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress::{self, Ending};
 
-use super::deliver::{self, Arrival};
+use super::deliver::{self, Arrival, Ingress};
 use super::record;
 use crate::base::code::Code;
 use crate::base::maps;
 use crate::nat::{self, Inside, ending};
-use crate::packet::rewrite::rewrite;
+use crate::packet::rewrite::{Translation, rewrite};
 use crate::packet::transport::{self, Transport};
 use crate::packet::{Packet, fragment, icmp_error};
 use crate::scratch::{self, AddrField, FragmentKind, Ports, ScratchRef, scratch};
@@ -67,27 +67,26 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
     // (Linux 5.10) lose track of that.
     if inside.is_host() {
         if inside.port != found.port {
-            edit(
-                packet,
-                scratch,
-                &found.answer,
-                (ip.destination, inside.port),
-                None,
-            )?;
+            let inward = Inward {
+                to: TransportAddr::new(ip.destination, inside.port),
+                outer: None,
+            };
+            edit(packet, scratch, &found.answer, inward)?;
         }
         return Ok(Verdict::HostReturned);
     }
     let pod = endpoint(inside)?;
     record::translates(scratch, eni);
-    let outer = Some(AddrField::Destination);
-    edit(
-        packet,
-        scratch,
-        &found.answer,
-        (inside.pod, inside.port),
-        outer,
-    )?;
-    deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
+    let inward = Inward {
+        to: TransportAddr::new(inside.pod, inside.port),
+        outer: Some(AddrField::Destination),
+    };
+    edit(packet, scratch, &found.answer, inward)?;
+    let ingress = Ingress {
+        eni,
+        arrival: Arrival::of(inside),
+    };
+    deliver::into_pod(packet, ip, pod, ingress)
 }
 
 /// Notes what a segment says that ends its connection, if who has the connection knows it.
@@ -125,19 +124,32 @@ pub(crate) fn is_by_eni(ifindex: u32, eni: u8) -> bool {
     maps::eni(eni).is_some_and(|entry| entry.ifindex() == ifindex)
 }
 
-/// Writes the inside of the flow into an answer, or into the packet that it quotes. `outer` is the
-/// side of an ICMP error itself that gets the address as well.
+/// The inside of a flow, as an answer gets it.
+#[derive(Clone, Copy)]
+struct Inward {
+    to: TransportAddr,
+    /// The side of an ICMP error itself that gets the address as well.
+    outer: Option<AddrField>,
+}
+
+/// Writes the inside of the flow into an answer, or into the packet that it quotes.
 #[inline(always)]
 fn edit(
     packet: &mut Packet,
     scratch: ScratchRef,
     answer: &Answer,
-    to: (Addr, u16),
-    outer: Option<AddrField>,
+    inward: Inward,
 ) -> Result<(), DropReason> {
+    let Inward { to, outer } = inward;
     match answer {
-        Answer::Packet(ports) => rewrite(packet, scratch, ports, AddrField::Destination, to),
-        Answer::Quoted => icmp_error::rewrite_error(packet, scratch, AddrField::Source, to, outer),
+        Answer::Packet(ports) => {
+            let side = AddrField::Destination;
+            rewrite(packet, scratch, ports, Translation { side, to })
+        }
+        Answer::Quoted => {
+            let side = AddrField::Source;
+            icmp_error::rewrite_error(packet, scratch, Translation { side, to }, outer)
+        }
     }
 }
 

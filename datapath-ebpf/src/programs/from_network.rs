@@ -15,7 +15,7 @@ use crate::base::{PRIMARY_ENI, maps};
 use crate::nat::{self, Direction};
 use crate::packet::Packet;
 use crate::packet::transport::{self, Transport};
-use crate::path::deliver::{self, Arrival};
+use crate::path::deliver::{self, Arrival, Ingress};
 use crate::path::reply;
 use crate::path::stack::{self, ForwardPath};
 use crate::policy;
@@ -112,7 +112,11 @@ fn to_endpoint(
         packet.set_mark(mark.exception());
         return Ok(Verdict::Reordered);
     }
-    deliver::into_pod(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
+    let ingress = Ingress {
+        eni: endpoint.eni(),
+        arrival: Arrival::Own,
+    };
+    deliver::into_pod(packet, ip, endpoint, ingress)
 }
 
 /// True if nothing that a network routes has the source of a packet. The few bits that all of these

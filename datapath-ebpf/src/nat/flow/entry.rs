@@ -3,12 +3,13 @@
 use core::ptr;
 
 use datapath_common::abi::{Flow, FlowKey, PodTuple, TransportAddr};
-use datapath_common::progress;
+use datapath_common::progress::{self, Progress};
 
 use crate::base::clock;
 use crate::nat::tables::epoch;
 use crate::nat::tables::lock::{lock, unlock};
 use crate::nat::{Inside, Mapping};
+use crate::scratch::FlowQuery;
 
 /// The key of a tuple's flow that looks like this from the outside.
 #[inline(always)]
@@ -21,6 +22,24 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     )
 }
 
+/// Endpoint that sends a packet, and the flags of its TCP header, else 0.
+#[derive(Clone, Copy)]
+pub(super) struct SentBy {
+    endpoint: u32,
+    tcp_flags: u8,
+}
+
+impl SentBy {
+    /// Those of the requested flow.
+    #[inline(always)]
+    pub(super) fn of(request: &FlowQuery) -> Self {
+        Self {
+            endpoint: request.endpoint,
+            tcp_flags: request.tcp_flags,
+        }
+    }
+}
+
 /// True if a flow is an endpoint's with this tuple; keeps it alive. Some(true) for one whose
 /// packets take the stack.
 #[inline(always)]
@@ -28,9 +47,12 @@ pub(super) fn refreshed(
     flow: *mut Flow,
     key: &FlowKey,
     tuple: &PodTuple,
-    endpoint: u32,
-    tcp_flags: u8,
+    by: SentBy,
 ) -> Option<bool> {
+    let SentBy {
+        endpoint,
+        tcp_flags,
+    } = by;
     let after = |out, inward, is_fresh| {
         let (shown, inward) = progress::outbound(tuple.protocol, tcp_flags, out, inward);
         let more = progress::more(tuple.protocol, out) * u8::from(is_fresh);
@@ -117,7 +139,12 @@ pub(super) fn refresh(
             ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
         }
         // The cache updates a flow with the first progress of each direction.
-        if progress::is_turned((out, inward), (out_after, inward_after)) {
+        let before = Progress { out, inward };
+        let after = Progress {
+            out: out_after,
+            inward: inward_after,
+        };
+        if progress::is_turned(before, after) {
             epoch::advance(&tuple_of(flow, key));
         }
     }

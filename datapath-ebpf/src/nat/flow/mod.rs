@@ -15,7 +15,7 @@ use super::{Direction, Inside, Mapping, ports};
 use crate::base::PRIMARY_ENI;
 use crate::scratch::{self, FlowQuery, scratch};
 
-use entry::{has_inside, inside, is_owned_by, key, refresh, refreshed};
+use entry::{SentBy, has_inside, inside, is_owned_by, key, refresh, refreshed};
 pub(super) use entry::{is_alive, tuple_of};
 
 /// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
@@ -25,13 +25,8 @@ pub(super) fn known(request: &mut FlowQuery) -> Option<Mapping> {
     let first = first(&request.tuple, request.endpoint, request.eni);
     let key = key(&request.tuple, first);
     let flow = FLOWS.find(&key)?;
-    let FlowQuery {
-        tuple,
-        endpoint,
-        tcp_flags,
-        ..
-    } = request;
-    let Some(stack) = refreshed(flow, &key, tuple, *endpoint, *tcp_flags) else {
+    let by = SentBy::of(request);
+    let Some(stack) = refreshed(flow, &key, &request.tuple, by) else {
         request.taken = 1;
         return None;
     };
@@ -76,14 +71,10 @@ pub(super) fn peek_anywhere(request: &FlowQuery) -> Option<Mapping> {
 pub(super) extern "C" fn nat_refresh(mapping: u32) -> u32 {
     let found = Mapping::from_register(mapping).and_then(|mapping| {
         let request = scratch::read(scratch().ok()?.request());
-        let FlowQuery {
-            tuple,
-            endpoint,
-            tcp_flags,
-            ..
-        } = request;
-        let key = key(tuple, mapping);
-        let stack = refreshed(FLOWS.find(&key)?, &key, tuple, *endpoint, *tcp_flags)?;
+        let key = key(&request.tuple, mapping);
+        let flow = FLOWS.find(&key)?;
+        let by = SentBy::of(request);
+        let stack = refreshed(flow, &key, &request.tuple, by)?;
         Some(mapping.with_stack(stack))
     });
     Mapping::to_register(found)

@@ -13,7 +13,7 @@ use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
 use super::Mapping;
-use super::attempt::attempt;
+use super::attempt::{Opening, attempt};
 use super::flow::{self, moved};
 use super::ports::{blocks, share};
 use super::tables::{FLOWS, Refusal, Table as _, quota};
@@ -48,7 +48,11 @@ pub(crate) fn open_at_once(
     }
     let attempt = attempt()?;
     let (tuple, snat) = ends();
-    attempt.prepare(&tuple, sender, snat, tcp_flags, true);
+    let opening = Opening {
+        tcp_flags,
+        is_vacant: true,
+    };
+    attempt.prepare(&tuple, sender, snat, opening);
     let is_v4 = attempt.key.remote.is_v4();
     quota::take(sender.endpoint, is_v4).ok()?;
     let candidate = candidate(attempt);
@@ -76,7 +80,11 @@ fn try_first(skb: *mut __sk_buff, request: &FlowQuery) -> Result<First, DropReas
     let (sender, flags) = (request.sender(), request.tcp_flags);
     let is_taken = request.taken != 0;
     let attempt = attempt().ok_or(DropReason::HelperFailed)?;
-    attempt.prepare(tuple, sender, snat, flags, !is_taken);
+    let opening = Opening {
+        tcp_flags: flags,
+        is_vacant: !is_taken,
+    };
+    attempt.prepare(tuple, sender, snat, opening);
     let candidate = candidate(attempt);
     // The checksum covers the ports, and to change it takes all of the packet.
     let must_keep = tuple.protocol == protocol::SCTP;

@@ -81,15 +81,33 @@ pub(super) fn retire(
     })
 }
 
+/// Progress that a packet shows, and its direction.
+#[derive(Clone, Copy)]
+pub(super) struct Shown {
+    pub(super) side: Direction,
+    pub(super) progress: u8,
+}
+
+impl Shown {
+    /// Progress that a packet of the pod shows.
+    #[inline(always)]
+    pub(super) fn of_pod(progress: u8) -> Self {
+        let side = Direction::FromPod;
+        Self { side, progress }
+    }
+
+    /// Progress that a packet of the remote shows.
+    #[inline(always)]
+    pub(super) fn of_remote(progress: u8) -> Self {
+        let side = Direction::ToPod;
+        Self { side, progress }
+    }
+}
+
 /// Keeps an endpoint's flow alive, as [`flow`](crate::nat::flow) does it, and records the progress
 /// of a side; returns true if the flow is alive.
 #[inline(always)]
-pub(super) fn refresh(
-    found: *mut Note,
-    tuple: &PodTuple,
-    endpoint: u32,
-    (side, shown): (Direction, u8),
-) -> bool {
+pub(super) fn refresh(found: *mut Note, tuple: &PodTuple, endpoint: u32, shown: Shown) -> bool {
     if !is_owned_by(found, endpoint) {
         return false;
     }
@@ -113,6 +131,10 @@ pub(super) fn refresh(
         }
         let out = ptr::read_volatile(&raw const (*found).progress_out);
         let inward = ptr::read_volatile(&raw const (*found).progress_in);
+        let Shown {
+            side,
+            progress: shown,
+        } = shown;
         let (out_after, inward_after) = match side {
             Direction::ToPod => (out, progress::goes_on(shown, inward) | shown),
             // The pod's SYN restarts the progress.

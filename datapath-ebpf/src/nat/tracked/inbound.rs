@@ -9,7 +9,6 @@ use datapath_common::progress::{self, Ending};
 use super::{entry, index};
 use crate::base::clock;
 use crate::base::maps::INBOUND;
-use crate::nat::Direction;
 use crate::nat::tables::{Refusal, Table as _, quota, stats};
 use crate::policy;
 
@@ -18,7 +17,7 @@ use crate::policy;
 pub(in crate::nat) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
     let shown = progress::of_packet(tuple.protocol, tcp_flags);
     index::find(&INBOUND, tuple)
-        .is_some_and(|found| entry::refresh(found, tuple, endpoint, (Direction::FromPod, shown)))
+        .is_some_and(|found| entry::refresh(found, tuple, endpoint, entry::Shown::of_pod(shown)))
 }
 
 /// Updates an endpoint's inbound flow for a segment from the outside: keeps its flow mark alive,
@@ -51,7 +50,7 @@ pub(in crate::nat) fn seen(
     } else {
         shown
     };
-    entry::refresh(found, tuple, endpoint, (Direction::ToPod, shown));
+    entry::refresh(found, tuple, endpoint, entry::Shown::of_remote(shown));
 }
 
 /// True if an endpoint has an inbound flow; leaves it as it is.
@@ -76,7 +75,7 @@ pub(in crate::nat) fn note(
     };
     let found = INBOUND.find(tuple);
     if let Some(found) = found
-        && entry::refresh(found, tuple, endpoint, (Direction::FromPod, shown))
+        && entry::refresh(found, tuple, endpoint, entry::Shown::of_pod(shown))
     {
         return Ok(());
     }

@@ -26,8 +26,14 @@ const STREAM_AFTER: u32 = 2;
 pub(in crate::nat) fn known(request: &FlowQuery, side: Direction) -> Option<IngressEni> {
     let tuple = &request.tuple;
     let found = index::find(&STACK, tuple)?;
-    let shown = shown(found, tuple, request.tcp_flags);
-    entry::refresh(found, tuple, request.endpoint, (side, shown)).then(|| mark(found))
+    let progress = shown(found, tuple, request.tcp_flags);
+    entry::refresh(
+        found,
+        tuple,
+        request.endpoint,
+        entry::Shown { side, progress },
+    )
+    .then(|| mark(found))
 }
 
 /// The ENI whose mark the packets of a flow get, or none, if there is a note of it; does not
@@ -46,8 +52,13 @@ pub(in crate::nat) fn note(request: &FlowQuery, side: Direction) -> Result<(), D
     let tuple = &request.tuple;
     let found = STACK.find(tuple);
     if let Some(found) = found {
-        let shown = shown(found, tuple, request.tcp_flags);
-        if entry::refresh(found, tuple, request.endpoint, (side, shown)) {
+        let progress = shown(found, tuple, request.tcp_flags);
+        if entry::refresh(
+            found,
+            tuple,
+            request.endpoint,
+            entry::Shown { side, progress },
+        ) {
             return Ok(());
         }
     }

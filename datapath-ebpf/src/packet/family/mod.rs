@@ -42,6 +42,13 @@ pub(crate) struct Quoted {
     pub(crate) is_later_fragment: bool,
 }
 
+/// An address to write into an IP header, and the end of the packet that gets it.
+#[derive(Clone, Copy)]
+pub(crate) struct NewAddress {
+    pub(crate) side: AddrField,
+    pub(crate) to: Addr,
+}
+
 /// Operations that differ between the IP versions.
 pub(crate) trait Family {
     /// Protocol number of its ICMP.
@@ -66,20 +73,14 @@ pub(crate) trait Family {
     ///
     /// Helpers write it. Before a program that writes to packets itself, the kernel makes every
     /// shared packet writable, and most that pass `to_network` are not changed.
-    fn set_address(
-        packet: &mut Packet,
-        side: AddrField,
-        to: Addr,
-        growth: u32,
-    ) -> Result<(), DropReason>;
+    fn set_address(packet: &mut Packet, new: NewAddress, growth: u32) -> Result<(), DropReason>;
 
     /// Replaces an address in a header that an ICMP error quotes at `offset`. Returns the growth of
     /// the header's sum.
     fn set_quoted_address(
         packet: &mut Packet,
         offset: usize,
-        side: AddrField,
-        to: Addr,
+        new: NewAddress,
         growth: u32,
     ) -> Result<u32, DropReason>;
 

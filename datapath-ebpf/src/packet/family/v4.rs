@@ -7,7 +7,7 @@ use datapath_common::checksum;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv4, protocol, word};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Quoted};
+use super::{Family, NewAddress, Quoted};
 use crate::base::settings;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::scratch::{AddrField, FragmentKind, Ip, NextHop, Version};
@@ -94,30 +94,25 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn set_address(
-        packet: &mut Packet,
-        side: AddrField,
-        to: Addr,
-        growth: u32,
-    ) -> Result<(), DropReason> {
-        let [_, _, _, to] = to.words();
+    fn set_address(packet: &mut Packet, new: NewAddress, growth: u32) -> Result<(), DropReason> {
+        let [_, _, _, to] = new.to.words();
         let header: &Ipv4 = packet.header(IP_OFFSET)?;
         let sum = checksum::update_by(header.checksum.lane(), growth);
-        write(packet, IP_OFFSET, side, to, sum)
+        write(packet, IP_OFFSET, new.side, Written { to, sum })
     }
 
     #[inline(always)]
     fn set_quoted_address(
         packet: &mut Packet,
         offset: usize,
-        side: AddrField,
-        to: Addr,
+        new: NewAddress,
         growth: u32,
     ) -> Result<u32, DropReason> {
-        let [_, _, _, to] = to.words();
+        let [_, _, _, to] = new.to.words();
         let from_sum: u16 = packet.copy(offset + offset_of!(Ipv4, checksum))?;
         let to_sum = checksum::update_by(from_sum, growth);
-        write(packet, offset, side, to, to_sum)?;
+        let written = Written { to, sum: to_sum };
+        write(packet, offset, new.side, written)?;
         Ok(checksum::add(
             growth,
             checksum::growth_of_lane(from_sum, to_sum),
@@ -147,15 +142,22 @@ impl Family for V4 {
     }
 }
 
-/// Writes an address of the header at an offset, and the checksum that it has then.
+/// An address for a header, and the checksum that the header has then.
+#[derive(Clone, Copy)]
+struct Written {
+    to: u32,
+    sum: u16,
+}
+
+/// Writes an address of the header at an offset, and the checksum.
 #[inline(always)]
 fn write(
     packet: &mut Packet,
     offset: usize,
     side: AddrField,
-    to: u32,
-    sum: u16,
+    written: Written,
 ) -> Result<(), DropReason> {
+    let Written { to, sum } = written;
     packet.store(offset + offset_of!(Ipv4, checksum), &sum, 0)?;
     let address = match side {
         AddrField::Source => offset_of!(Ipv4, source),

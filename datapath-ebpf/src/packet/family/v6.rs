@@ -8,7 +8,7 @@ use datapath_common::headers::{Be16, IcmpMessage, Ipv6, protocol, word};
 use datapath_common::outcome::DropReason;
 use zerocopy::transmute;
 
-use super::{Family, Quoted, ROUTER_SOLICITATION, extension};
+use super::{Family, NewAddress, Quoted, ROUTER_SOLICITATION, extension};
 use crate::base::settings;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::scratch::{AddrField, FragmentKind, Ip, NextHop, Version};
@@ -93,13 +93,8 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn set_address(
-        packet: &mut Packet,
-        side: AddrField,
-        to: Addr,
-        growth: u32,
-    ) -> Result<(), DropReason> {
-        let growth = Self::set_quoted_address(packet, IP_OFFSET, side, to, growth)?;
+    fn set_address(packet: &mut Packet, new: NewAddress, growth: u32) -> Result<(), DropReason> {
+        let growth = Self::set_quoted_address(packet, IP_OFFSET, new, growth)?;
         // The helper for a checksum over the addresses assumes that the header has its own
         // checksum, which compensates for the change, as in IPv4. The flag for IPv6 (`BPF_F_IPV6`)
         // exists since Linux 6.16.
@@ -111,15 +106,14 @@ impl Family for V6 {
     fn set_quoted_address(
         packet: &mut Packet,
         offset: usize,
-        side: AddrField,
-        to: Addr,
+        new: NewAddress,
         growth: u32,
     ) -> Result<u32, DropReason> {
-        let address = match side {
+        let address = match new.side {
             AddrField::Source => offset_of!(Ipv6, source),
             AddrField::Destination => offset_of!(Ipv6, destination),
         };
-        packet.store(offset + address, &to.words(), 0)?;
+        packet.store(offset + address, &new.to.words(), 0)?;
         Ok(growth)
     }
 

@@ -6,9 +6,9 @@ use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::headers::{IcmpMessage, ether_type};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Quoted, V4, V6};
+use super::{Family, NewAddress, Quoted, V4, V6};
 use crate::packet::Packet;
-use crate::scratch::{self, AddrField, Ip, NextHop, Version, scratch};
+use crate::scratch::{self, Ip, NextHop, Version, scratch};
 
 /// Asks the one of both that it is.
 macro_rules! ask {
@@ -107,11 +107,10 @@ impl Version {
     pub(crate) fn set_address(
         self,
         packet: &mut Packet,
-        side: AddrField,
-        to: Addr,
+        new: NewAddress,
         growth: u32,
     ) -> Result<(), DropReason> {
-        ask!(self, set_address(packet, side, to, growth))
+        ask!(self, set_address(packet, new, growth))
     }
 
     /// [`Family::set_quoted_address`].
@@ -120,11 +119,10 @@ impl Version {
         self,
         packet: &mut Packet,
         offset: usize,
-        side: AddrField,
-        to: Addr,
+        new: NewAddress,
         growth: u32,
     ) -> Result<u32, DropReason> {
-        ask!(self, set_quoted_address(packet, offset, side, to, growth))
+        ask!(self, set_quoted_address(packet, offset, new, growth))
     }
 
     /// [`Family::addresses`].

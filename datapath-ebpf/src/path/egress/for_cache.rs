@@ -31,16 +31,30 @@ pub(crate) fn ask(mut leaving: EgressContext) -> Option<EgressPolicy> {
     }
 }
 
+/// A pod's flow, and the packet that it is looked for with.
+#[derive(Clone, Copy)]
+pub(crate) struct SentFlow {
+    pub(crate) version: Version,
+    pub(crate) sender: Sender,
+    pub(crate) tuple: PodTuple,
+    /// Flags of the packet's TCP header, else 0.
+    pub(crate) tcp_flags: u8,
+}
+
 /// The translated flow of a packet without a flow mark that can open one: an existing flow, or a
 /// new one at the ENI of the policy. None for a packet that takes the host's stack.
 #[inline(always)]
 pub(crate) fn flow(
     packet: &Packet,
     scratch: ScratchRef,
-    version: Version,
-    sender: Sender,
-    (tuple, tcp_flags): (PodTuple, u8),
+    sent: SentFlow,
 ) -> Result<Option<Mapping>, DropReason> {
+    let SentFlow {
+        version,
+        sender,
+        tuple,
+        tcp_flags,
+    } = sent;
     nat::ask(scratch, tuple, sender, tcp_flags);
     let mapping = match nat::known() {
         Some(mapping) => mapping,

@@ -6,18 +6,19 @@ mod prepare;
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, EniEntry, FragmentRing};
+use datapath_common::abi::{Addr, EniEntry, FragmentRing, TransportAddr};
 use datapath_common::masquerade::{
     Decision, FlowRole, KnownFlow, PolicyOutcome, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
 
+use super::record::ExitEni;
 use super::stack::ForwardPath;
 use super::{record, redirect};
 use crate::base::code::Code;
 use crate::base::{maps, settings};
 use crate::nat::{self, Direction, IngressEni, Mapping};
-use crate::packet::rewrite::rewrite;
+use crate::packet::rewrite::{Translation, rewrite};
 use crate::packet::transport::{self, Transport};
 use crate::packet::{Packet, fragment, icmp_error};
 use crate::scratch::{
@@ -25,7 +26,7 @@ use crate::scratch::{
 };
 
 use for_cache::open;
-pub(crate) use for_cache::{EgressPolicy, ask, flow};
+pub(crate) use for_cache::{EgressPolicy, SentFlow, ask, flow};
 use prepare::leave_by;
 pub(crate) use prepare::{leaving, prepare};
 
@@ -36,6 +37,25 @@ pub(crate) enum Origin {
     Pod,
     /// From the stack, which has done its part.
     Stack,
+}
+
+/// A packet that leaves, and from where it comes.
+#[derive(Clone, Copy)]
+struct Sent<'a> {
+    packet: &'a Packet,
+    scratch: ScratchRef,
+    origin: Origin,
+}
+
+impl<'a> Sent<'a> {
+    #[inline(always)]
+    fn new(packet: &'a Packet, scratch: ScratchRef, origin: Origin) -> Self {
+        Self {
+            packet,
+            scratch,
+            origin,
+        }
+    }
 }
 
 /// Egress action for a packet.
@@ -89,29 +109,32 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
     let leaving = unsafe { &mut *scratch.leaving() };
     let owner = leaving.sender.owner;
     let version = scratch::read(scratch.ip()).version;
-    let (exit, verdict) = match action(packet, scratch, leaving, origin)? {
-        Action::Keep(verdict) => ((owner, eni(owner)?), verdict),
+    let (by, verdict) = match action(packet, scratch, leaving, origin)? {
+        Action::Keep(verdict) => {
+            let (number, entry) = (owner, eni(owner)?);
+            (ExitEni { number, entry }, verdict)
+        }
         Action::Translate(ports, mapping) => {
-            let (exit, snat) = exit(version, mapping.eni())?;
+            let (entry, snat) = exit(version, mapping.eni())?;
             record::translates(scratch, mapping.eni());
-            rewrite(
-                packet,
-                scratch,
-                &ports,
-                AddrField::Source,
-                (snat, mapping.port()),
-            )?;
-            ((mapping.eni(), exit), Verdict::Translated)
+            let translation = Translation {
+                side: AddrField::Source,
+                to: TransportAddr::new(snat, mapping.port()),
+            };
+            rewrite(packet, scratch, &ports, translation)?;
+            let number = mapping.eni();
+            (ExitEni { number, entry }, Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
-            let (exit, snat) = exit(version, mapping.eni())?;
-            let (side, port, outer) = (
-                AddrField::Destination,
-                mapping.port(),
-                Some(AddrField::Source),
-            );
-            icmp_error::rewrite_error(packet, scratch, side, (snat, port), outer)?;
-            ((mapping.eni(), exit), Verdict::Translated)
+            let (entry, snat) = exit(version, mapping.eni())?;
+            let translation = Translation {
+                side: AddrField::Destination,
+                to: TransportAddr::new(snat, mapping.port()),
+            };
+            let outer = Some(AddrField::Source);
+            icmp_error::rewrite_error(packet, scratch, translation, outer)?;
+            let number = mapping.eni();
+            (ExitEni { number, entry }, Verdict::Translated)
         }
         Action::Take(path) => {
             // It is none that a packet of this action has.
@@ -119,8 +142,12 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    let limit = eni(owner)?.mtu();
-    out(packet, scratch, exit, limit, (origin, verdict))
+    let departure = Departure {
+        eni: by,
+        limit: eni(owner)?.mtu(),
+        verdict,
+    };
+    out(packet, scratch, origin, departure)
 }
 
 /// An ENI by its number.
@@ -164,7 +191,7 @@ fn action(
             match (read, outcome) {
                 (Ok(Transport::Ports(ports)), _) => ports,
                 (Ok(Transport::Error), _) => {
-                    return error(packet, scratch, leaving, outcome, origin);
+                    return error(Sent::new(packet, scratch, origin), leaving, outcome);
                 }
                 (Ok(Transport::None), _) => return unknown(leaving),
                 // A truncated packet belongs to no translated flow. The rest of its path is not
@@ -184,7 +211,7 @@ fn action(
         },
     };
     fragment::note(ip, &ports, ring)?;
-    with_ports(packet, scratch, leaving, ports, origin)
+    with_ports(Sent::new(packet, scratch, origin), leaving, ports)
 }
 
 /// True if a packet of a flow goes to conntrack, which is to see all of the flows that it has seen
@@ -204,16 +231,19 @@ fn goes_by_notes(origin: Origin) -> bool {
 /// Decides on a packet with ports, and has its flow noted if the stack carries it.
 #[inline(always)]
 fn with_ports(
-    packet: &Packet,
-    scratch: ScratchRef,
+    sent: Sent<'_>,
     leaving: &mut EgressContext,
     ports: Ports,
-    origin: Origin,
 ) -> Result<Action, DropReason> {
+    let Sent {
+        packet,
+        scratch,
+        origin,
+    } = sent;
     let (ip, sender) = (scratch::read(scratch.ip()), leaving.sender);
     let tuple = nat::sent(ip, &ports);
     nat::ask(scratch, tuple, sender, ports.tcp_flags);
-    let action = of_flow(packet, scratch, leaving, ports, origin)?;
+    let action = of_flow(sent, leaving, ports)?;
     let is_noted =
         settings::notes_stack() && matches!(origin, Origin::Stack) && !packet.is_exception();
     match action {
@@ -231,12 +261,15 @@ fn with_ports(
 /// Decides on a packet by its flow.
 #[inline(always)]
 fn of_flow(
-    packet: &Packet,
-    scratch: ScratchRef,
+    sent: Sent<'_>,
     leaving: &mut EgressContext,
     ports: Ports,
-    origin: Origin,
 ) -> Result<Action, DropReason> {
+    let Sent {
+        packet,
+        scratch,
+        origin,
+    } = sent;
     let sender = leaving.sender;
     // A translated flow stays one, whatever the remote sends to the pod's own address, or through a
     // node port.
@@ -283,12 +316,15 @@ fn of_flow(
 /// is one that the pod received.
 #[inline(always)]
 fn error(
-    packet: &Packet,
-    scratch: ScratchRef,
+    sent: Sent<'_>,
     leaving: &mut EgressContext,
     outcome: PolicyOutcome,
-    origin: Origin,
 ) -> Result<Action, DropReason> {
+    let Sent {
+        packet,
+        scratch,
+        origin,
+    } = sent;
     leaving.input.role = FlowRole::Existing;
     let inner = match (icmp_error::inner(packet, scratch), outcome) {
         (Ok(inner), _) => inner,
@@ -341,19 +377,34 @@ pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, A
     Ok((eni, snat))
 }
 
-/// Sends a packet out of an ENI with a number to its gateway.
+/// The end of a packet's way through the node.
+#[derive(Clone, Copy)]
+struct Departure<'a> {
+    /// The ENI by which it leaves.
+    eni: ExitEni<'a>,
+    /// A pod's packets larger than this are not redirected.
+    limit: u32,
+    /// The packet's outcome, if the stack does not send it by that ENI anyway.
+    verdict: Verdict,
+}
+
+/// Sends a packet out of an ENI to its gateway.
 ///
 /// A packet that the stack sends by that ENI anyway goes on. One that it sends by another ENI is
-/// misrouted, or is to leave by the primary. A pod's packets larger than `limit` are not
-/// redirected.
+/// misrouted, or is to leave by the primary.
 #[inline(always)]
 fn out(
     packet: &mut Packet,
     scratch: ScratchRef,
-    (number, eni): (u8, &EniEntry),
-    limit: u32,
-    (origin, verdict): (Origin, Verdict),
+    origin: Origin,
+    departure: Departure<'_>,
 ) -> Result<Verdict, DropReason> {
+    let Departure {
+        eni: exit,
+        limit,
+        verdict,
+    } = departure;
+    let eni = exit.entry;
     let version = scratch::read(scratch.ip()).version;
     match origin {
         Origin::Pod => version.decrement_ttl(packet)?,
@@ -367,7 +418,7 @@ fn out(
         Origin::Stack => {}
     }
     redirect::mark_done(packet);
-    record::leaves(scratch, (number, eni), version, limit);
+    record::leaves(scratch, exit, version, limit);
     redirect::to_neighbour(eni.ifindex(), &version.next_hop(eni))?;
     Ok(verdict)
 }
