@@ -17,11 +17,10 @@ pub const EARLY: f64 = 0.75;
 pub const PRESSED: f64 = 0.9;
 /// The part of an endpoint's quota from which flows of single queries are removed early.
 pub(crate) const HALF: f64 = 0.5;
-/// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
-/// sweeps.
+/// Rest after a sweep, in multiples of its CPU time: at most a tenth of a CPU goes into sweeps.
 pub(crate) const REST: u32 = 9;
 
-/// Rest after a sweep if endpoints or policy have changed since, in multiples of its duration.
+/// Rest after a sweep if endpoints or policy have changed since, in multiples of its CPU time.
 ///
 /// It is short: a quarter of a CPU goes into sweeps while changes do not end.
 const REST_NUDGED: u32 = 3;
@@ -39,7 +38,7 @@ pub(super) struct Watch {
     pub(super) urgent: bool,
     /// Time since the last sweep ended.
     pub(crate) since: Duration,
-    /// Duration of the last sweep.
+    /// CPU time of the last sweep.
     pub(crate) took: Duration,
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use datapath_common::counter::NatStat;
 use ipam::Family;
+use nix::time::{ClockId, clock_gettime};
 
 use super::handle::{CompatLookups, Handle, Request};
 use super::pace::{POLL, Watch};
@@ -58,6 +59,7 @@ pub fn start<T: Tables + 'static>(sweeper: Sweeper<T>, handle: Handle) -> Result
 /// State that is kept of the last sweep.
 struct Last {
     ended: Instant,
+    /// CPU time of it.
     took: Duration,
     /// Failed allocations when it began.
     failed: u64,
@@ -133,7 +135,7 @@ impl<T: Tables> Runner<T> {
             }
             return Ok(());
         }
-        let start = Instant::now();
+        let before_sweep = cpu_time()?;
         let (around, mark) = self.handle.begin();
         let pressed = self.pressed(&counters);
         let swept = self.sweeper.sweep(&around, pressed);
@@ -145,7 +147,7 @@ impl<T: Tables> Runner<T> {
         );
         self.last = Some(Last {
             ended: Instant::now(),
-            took: start.elapsed(),
+            took: cpu_time()?.saturating_sub(before_sweep),
             failed: failures(&counters),
             counters: self.sweeper.tables.counters().unwrap_or(counters),
             used,
@@ -271,6 +273,12 @@ fn failures(counters: &NatCounters) -> u64 {
     let sum = |stat| counters.sum(stat);
     let notes = sum(NatStat::InboundFailed).wrapping_add(sum(NatStat::StackFailed));
     sum(NatStat::Failed).wrapping_add(notes)
+}
+
+/// CPU time of this thread so far. On a busy node a sweep can last far longer than that.
+fn cpu_time() -> Result<Duration> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("read the thread's time")?;
+    Ok(time.into())
 }
 
 #[cfg(test)]
