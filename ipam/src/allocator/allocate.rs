@@ -61,7 +61,7 @@ impl Allocator {
                 }
                 Err(error) => {
                     for address in new {
-                        self.remove_lease(address);
+                        self.leases.remove(address);
                         self.freed(address, None);
                     }
                     let mut hopeless = requests.iter().filter_map(|r| self.hopeless(r));
@@ -106,7 +106,7 @@ impl Allocator {
     /// True if the owner has an address of the family.
     fn has_one(&self, request: &Request) -> bool {
         let family = request.want.family();
-        let mut leases = self.leases_of(&request.owner);
+        let mut leases = self.leases.of(&request.owner);
         leases.any(|lease| lease.family() == family)
     }
 
@@ -138,7 +138,7 @@ impl Allocator {
     fn again(&mut self, request: &Request, now: Time) -> Result<Option<Lease>, AllocateError> {
         let family = request.want.family();
         let of_family = |lease: &&Lease| lease.family() == family;
-        let Some(lease) = self.leases_of(&request.owner).find(of_family).cloned() else {
+        let Some(lease) = self.leases.of(&request.owner).find(of_family).cloned() else {
             return Ok(None);
         };
         let is_other_pool = request.pool.is_some() && request.pool != lease.pool;
@@ -175,12 +175,12 @@ impl Allocator {
             });
         }
         let until = now.after(self.settings.unclaimed);
-        if let Some(lease) = self.leases.get_mut(&lease.address)
+        if let Some(lease) = self.leases.get_mut(lease.address)
             && lease.claim != Claim::Claimed
         {
             lease.claim = Claim::Unclaimed { until };
         }
-        Ok(self.leases.get(&lease.address).cloned())
+        Ok(self.leases.get(lease.address).cloned())
     }
 
     /// The next address of a pool.
@@ -244,13 +244,13 @@ impl Allocator {
 
     /// Checks that an address can be given.
     fn check(&self, address: IpAddr, pool: Option<&str>) -> Result<(), AllocateError> {
-        if let Some(lease) = self.leases.get(&address) {
+        if let Some(lease) = self.leases.get(address) {
             return Err(AllocateError::InUse {
                 address,
                 owner: lease.owner.clone(),
             });
         }
-        if let Some(cooling) = self.cooling.get(&address) {
+        if let Some(cooling) = self.rest.cooling.get(&address) {
             return Err(AllocateError::CoolingDown {
                 address,
                 until: cooling.until,
@@ -309,7 +309,7 @@ impl Allocator {
                 block.held += 1;
             });
         }
-        self.put_lease(lease.clone());
+        self.leases.put(lease.clone());
         lease
     }
 

@@ -24,17 +24,6 @@ use crate::{Family, Source, Time};
 /// it can be claimed. An operator that uses old reads may take a block back 180 seconds after
 /// either. One minute of that is its own.
 const RECLAIMS: Duration = Duration::from_mins(2);
-/// Such an operator reads claims at least so often. It may never see one that stood for less.
-const READS: Duration = Duration::from_mins(1);
-
-/// A claim that the document shows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Confirmed {
-    /// The time at which a document showed the claim first.
-    since: Time,
-    /// The time since when the block counted as given back before, if that is known.
-    given_back: Option<Time>,
-}
 
 impl Allocator {
     /// Releases unused blocks beyond the demand, and claims released ones again that are needed.
@@ -49,23 +38,9 @@ impl Allocator {
             self.give_back(&pool, family, spare, &mut result.released);
         }
         for net in &result.released {
-            if let Some(since) = self.counts_since(*net, now) {
-                self.given_back.insert(*net, since);
-            }
-            self.unclaimed_blocks.remove(net);
+            self.claims.date_release(*net, now);
         }
         result
-    }
-
-    /// The time since when a block that is released now counts as released. A claim that was too
-    /// short for every reader to see it has no effect.
-    fn counts_since(&self, net: IpNet, now: Time) -> Option<Time> {
-        let claim = self.confirmed.get(&net)?;
-        if now.since(claim.since) >= READS {
-            Some(now)
-        } else {
-            claim.given_back
-        }
     }
 
     /// True if a block of the node waits for its claim to be written.
@@ -97,18 +72,15 @@ impl Allocator {
             {
                 return;
             }
-            self.released.remove(&net);
-            let given_back = self.given_back.remove(&net);
-            self.reclaiming.insert(net, given_back);
-            self.unclaimed_blocks.remove(&net);
+            self.claims.reclaim(net);
             self.settle_one(start);
             retaken.push(net);
         }
     }
 
     fn may_reclaim(&self, net: IpNet, now: Time) -> bool {
-        let given_back = self.given_back.get(&net).copied();
-        self.unclaimed_blocks.contains(&net) && self.is_in_time(given_back, now)
+        let given_back = self.claims.given_back.get(&net).copied();
+        self.claims.unclaimed.contains(&net) && self.is_in_time(given_back, now)
     }
 
     /// True if a block that was released at that time cannot have been unassigned yet.
@@ -119,7 +91,7 @@ impl Allocator {
 
     /// Gives up fresh blocks that were not claimed in time: they may have been unassigned.
     fn drop_late(&mut self, now: Time) {
-        let appeared = self.appeared.iter();
+        let appeared = self.claims.appeared.iter();
         let late = appeared.filter(|(_, since)| !self.is_in_time(Some(**since), now));
         for net in late.map(|(net, _)| *net).collect::<Vec<_>>() {
             self.drop_fresh(net);
@@ -127,9 +99,9 @@ impl Allocator {
     }
 
     fn drop_fresh(&mut self, net: IpNet) {
-        self.appeared.remove(&net);
+        self.claims.appeared.remove(&net);
         if !self.is_held(net) {
-            self.released.insert(net);
+            self.claims.released.insert(net);
             self.settle_one(net.addr());
         }
     }
@@ -138,6 +110,7 @@ impl Allocator {
     fn note_fresh(&mut self, now: Time) {
         let claimed = &self.announcement.claimed;
         let confirmed: Vec<(IpNet, Time)> = self
+            .claims
             .appeared
             .extract_if(.., |net, _| claimed.contains(net))
             .collect();
@@ -148,17 +121,17 @@ impl Allocator {
         }
         let is_fresh = |net: &IpNet| {
             !self.announcement.claimed.contains(net)
-                && !self.released.contains(net)
-                && !self.reclaiming.contains_key(net)
+                && !self.claims.released.contains(net)
+                && !self.claims.reclaiming.contains_key(net)
         };
         let of_devices = self
             .announced
             .values()
             .filter(|it| it.source != Source::Node);
         let fresh: BTreeSet<IpNet> = of_devices.map(|it| it.cidr).filter(is_fresh).collect();
-        self.appeared.retain(|net, _| fresh.contains(net));
+        self.claims.appeared.retain(|net, _| fresh.contains(net));
         for net in fresh {
-            self.appeared.entry(net).or_insert(now);
+            self.claims.appeared.entry(net).or_insert(now);
         }
     }
 
@@ -169,33 +142,20 @@ impl Allocator {
             self.note_fresh(now);
         }
         let claimed = &self.announcement.claimed;
-        let shown: Vec<IpNet> = self.reclaiming.keys().copied().collect();
+        let shown: Vec<IpNet> = self.claims.reclaiming.keys().copied().collect();
         for net in shown
             .into_iter()
             .filter(|net| claimed.contains(net))
             .collect::<Vec<_>>()
         {
-            let given_back = self.reclaiming.remove(&net).flatten();
+            let given_back = self.claims.reclaiming.remove(&net).flatten();
             if !self.is_in_time(given_back, now) {
-                self.released.insert(net);
+                self.claims.released.insert(net);
             }
             self.settle_one(net.addr());
-            self.confirmed.insert(
-                net,
-                Confirmed {
-                    since: now,
-                    given_back,
-                },
-            );
+            self.claims.confirm(net, given_back, now);
         }
-        let claimed = &self.announcement.claimed;
-        self.confirmed.retain(|net, _| claimed.contains(net));
-        for net in claimed {
-            self.confirmed.entry(*net).or_insert(Confirmed {
-                since: now,
-                given_back: None,
-            });
-        }
+        self.claims.confirm_all(&self.announcement.claimed, now);
     }
 
     /// Addresses of a pool that can be given once claims are written.
@@ -210,20 +170,6 @@ impl Allocator {
     /// True if addresses of a device's block may be given, as far as its claim goes.
     pub(super) fn is_claimed(&self, net: IpNet) -> bool {
         let is_shown = self.announcement.claimed.contains(&net);
-        !self.settings.release || (is_shown && !self.reclaiming.contains_key(&net))
-    }
-
-    /// Records the claims of a new document.
-    pub(super) fn note_claims(&mut self) {
-        let (released, claimed) = (&self.released, &self.announcement.claimed);
-        self.given_back.retain(|net, _| released.contains(net));
-        self.unclaimed_blocks.retain(|net| released.contains(net));
-        let unclaimed = released.iter().filter(|net| !claimed.contains(net));
-        self.unclaimed_blocks.extend(unclaimed);
-        let announced = &self.announced;
-        self.reclaiming.retain(|net, _| {
-            let block = announced.get(&net.addr());
-            block.is_some_and(|block| block.cidr == *net)
-        });
+        !self.settings.release || (is_shown && !self.claims.reclaiming.contains_key(&net))
     }
 }

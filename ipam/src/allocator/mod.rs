@@ -2,8 +2,11 @@
 
 mod allocate;
 mod balance;
+mod claims;
 mod index;
+mod leases;
 mod release;
+mod rest;
 mod restore;
 mod settle;
 mod surplus;
@@ -14,9 +17,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use self::balance::Confirmed;
+use self::claims::Claims;
 use self::index::Index;
+use self::leases::Leases;
 pub use self::release::Advanced;
+use self::rest::Rest;
 pub use self::restore::{Conflict, Dropped, Restored, SeenEndpoint, WhyDropped};
 pub use self::surplus::Rebalanced;
 use crate::announcement::{AnnouncedBlock, Announcement};
@@ -24,7 +29,7 @@ use crate::block::Block;
 use crate::demand::Waiting;
 use crate::settings::{Barrier, Settings};
 use crate::value::family::overlap;
-use crate::{Claim, Cooling, Family, Lease, Owner, State, Time};
+use crate::{Cooling, Family, State};
 
 /// Allocates addresses to owners. It is a value: the caller passes the node's blocks, the ready
 /// ENIs and the time, and saves its [`State`] after each change.
@@ -47,28 +52,11 @@ pub struct Allocator {
     /// The state of each block, by its first address.
     blocks: BTreeMap<IpAddr, Block>,
     index: Index,
-    leases: BTreeMap<IpAddr, Lease>,
-    by_owner: BTreeMap<Owner, BTreeSet<IpAddr>>,
-    /// The unclaimed leases, which alone can expire.
-    unclaimed: BTreeSet<IpAddr>,
-    cooling: BTreeMap<IpAddr, Cooling>,
-    /// Recently released addresses whose cooldown is over, including those with a new owner.
-    fresh: BTreeMap<IpAddr, Cooling>,
+    leases: Leases,
+    rest: Rest,
     /// Owners whose requests failed.
     waiters: Waiting,
-    /// Blocks that were given back and that the node still has.
-    released: BTreeSet<IpNet>,
-    /// Of these, the time since when each counts as given back, if that is known.
-    given_back: BTreeMap<IpNet, Time>,
-    /// Reclaimed blocks, each with the time since when it counts as released, if known.
-    reclaiming: BTreeMap<IpNet, Option<Time>>,
-    /// Blocks whose claim the last document shows.
-    confirmed: BTreeMap<IpNet, Confirmed>,
-    /// Released blocks that a document has shown without a claim since their release.
-    unclaimed_blocks: BTreeSet<IpNet>,
-    /// Fresh blocks without a confirmed claim, each with the time at which a document showed it
-    /// first.
-    appeared: BTreeMap<IpNet, Time>,
+    claims: Claims,
 }
 
 impl Allocator {
@@ -82,18 +70,10 @@ impl Allocator {
             ready: BTreeSet::new(),
             blocks: BTreeMap::new(),
             index: Index::default(),
-            leases: BTreeMap::new(),
-            by_owner: BTreeMap::new(),
-            unclaimed: BTreeSet::new(),
-            cooling: BTreeMap::new(),
-            fresh: BTreeMap::new(),
+            leases: Leases::default(),
+            rest: Rest::default(),
             waiters: Waiting::default(),
-            released: BTreeSet::new(),
-            given_back: BTreeMap::new(),
-            reclaiming: BTreeMap::new(),
-            confirmed: BTreeMap::new(),
-            unclaimed_blocks: BTreeSet::new(),
-            appeared: BTreeMap::new(),
+            claims: Claims::default(),
         }
     }
 
@@ -111,7 +91,7 @@ impl Allocator {
     #[must_use]
     pub fn state(&self) -> State {
         State {
-            leases: self.leases.values().cloned().collect(),
+            leases: self.leases.iter().cloned().collect(),
             cooling: self.resting().cloned().collect(),
             // An unconfirmed claim may be lost. The next process decides on it by its own rules.
             released: self.unconfirmed().collect(),
@@ -121,15 +101,14 @@ impl Allocator {
     /// Blocks that a restart has to treat as released: the released ones, and those with an
     /// unconfirmed claim.
     pub fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
-        let claims = self.reclaiming.keys().chain(self.appeared.keys());
-        self.released.iter().chain(claims).copied()
+        self.claims.unconfirmed()
     }
 
     /// Addresses whose release has to be known after a restart, in order: those that cool down, and
     /// free ones that were released a short time ago.
     pub fn resting(&self) -> impl Iterator<Item = &Cooling> {
-        let is_free = |cooling: &&Cooling| !self.leases.contains_key(&cooling.address);
-        let all = self.cooling.values().chain(self.fresh.values());
+        let is_free = |cooling: &&Cooling| !self.leases.contains(cooling.address);
+        let all = self.rest.cooling.values().chain(self.rest.fresh.values());
         let all: BTreeMap<_, _> = all.filter(is_free).map(|c| (c.address, c)).collect();
         all.into_values()
     }
@@ -154,35 +133,6 @@ impl Allocator {
             change(block);
             self.index.insert(block);
         }
-    }
-
-    fn put_lease(&mut self, lease: Lease) {
-        let of_owner = self.by_owner.entry(lease.owner.clone()).or_default();
-        of_owner.insert(lease.address);
-        if lease.claim == Claim::Claimed {
-            self.unclaimed.remove(&lease.address);
-        } else {
-            self.unclaimed.insert(lease.address);
-        }
-        self.leases.insert(lease.address, lease);
-    }
-
-    fn remove_lease(&mut self, address: IpAddr) -> Option<Lease> {
-        let lease = self.leases.remove(&address)?;
-        self.unclaimed.remove(&address);
-        if let Some(of_owner) = self.by_owner.get_mut(&lease.owner) {
-            of_owner.remove(&address);
-            if of_owner.is_empty() {
-                self.by_owner.remove(&lease.owner);
-            }
-        }
-        Some(lease)
-    }
-
-    /// The leases of an owner.
-    fn leases_of<'a>(&'a self, owner: &Owner) -> impl Iterator<Item = &'a Lease> {
-        let addresses = self.by_owner.get(owner).into_iter().flatten();
-        addresses.filter_map(|address| self.leases.get(address))
     }
 }
 

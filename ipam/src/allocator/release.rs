@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use super::Allocator;
 use crate::block::Block;
 use crate::demand::Shortage;
-use crate::settings::REST;
-use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
+use crate::{Cooling, Lease, NothingHeld, Owner, Pod, Time};
 
 /// The effects of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,24 +29,13 @@ impl Allocator {
     ///
     /// When the owner has none, because they expired.
     pub fn claim(&mut self, owner: &Owner) -> Result<Vec<Lease>, NothingHeld> {
-        let addresses = self.by_owner.get(owner).ok_or_else(|| NothingHeld {
-            owner: owner.clone(),
-        })?;
-        let mut claimed = Vec::new();
-        for address in addresses {
-            if let Some(lease) = self.leases.get_mut(address) {
-                lease.claim = Claim::Claimed;
-                self.unclaimed.remove(address);
-                claimed.push(lease.clone());
-            }
-        }
-        Ok(claimed)
+        self.leases.claim(owner)
     }
 
     /// Releases the addresses of a deleted owner, which cool down. Without addresses nothing
     /// happens. Its pod still waits for addresses: a runtime ends each sandbox that got none.
     pub fn release(&mut self, owner: &Owner, now: Time) -> Vec<Lease> {
-        let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
+        let addresses = self.leases.addresses(owner);
         let leases = addresses.into_iter();
         leases
             .filter_map(|address| self.cool_down(address, now))
@@ -57,10 +45,10 @@ impl Allocator {
     /// Frees an owner's addresses at once, which were never used because their endpoint could not
     /// be created.
     pub fn take_back(&mut self, owner: &Owner) -> Vec<Lease> {
-        let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
+        let addresses = self.leases.addresses(owner);
         let mut leases = Vec::new();
         for address in addresses {
-            leases.extend(self.remove_lease(address));
+            leases.extend(self.leases.remove(address));
             self.freed(address, None);
         }
         leases
@@ -96,7 +84,7 @@ impl Allocator {
         asked_at: Time,
         now: Time,
     ) -> Vec<Lease> {
-        let leases = self.leases.values();
+        let leases = self.leases.iter();
         let dead: Vec<IpAddr> = leases
             .filter(|lease| !living.contains(&lease.owner) && lease.since < asked_at)
             .map(|lease| lease.address)
@@ -111,45 +99,21 @@ impl Allocator {
     ///
     /// An address is freed only once `is_quiet` is true, which means that no state of its last
     /// owner is left, such as flows. Otherwise it is checked again next time.
-    pub fn advance(&mut self, now: Time, mut is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
+    pub fn advance(&mut self, now: Time, is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
         let settings = &self.settings;
         let longest = now.after(settings.cooldown);
         let forgotten = self.waiters.expire(now, now.after(settings.waiting));
         let latest_claim = now.after(settings.unclaimed);
 
-        let mut cooled = Vec::new();
-        for cooling in self.cooling.values_mut() {
-            cooling.until = longest.min(cooling.until);
-            if cooling.until <= now && is_quiet(cooling.address) {
-                cooled.push(cooling.address);
-            }
-        }
+        let cooled = self.rest.cooled(now, longest, is_quiet);
         for address in &cooled {
-            if let Some(cooling) = self.cooling.remove(address) {
-                // Nothing was released later than now. Without its release its rest begins late.
-                let released = cooling.released.unwrap_or(cooling.until).min(now);
-                self.freed(*address, Some(released));
-                let cooling = Cooling {
-                    released: Some(released),
-                    over: true,
-                    ..cooling
-                };
-                self.fresh.insert(*address, cooling);
+            if let Some(cooling) = self.rest.end(*address, now) {
+                self.freed(*address, cooling.released);
+                self.rest.fresh.insert(*address, cooling);
             }
         }
         let rested = self.ripen(now);
-        let mut overdue = Vec::new();
-        for address in &self.unclaimed {
-            if let Some(lease) = self.leases.get_mut(address)
-                && let Claim::Unclaimed { until } = &mut lease.claim
-            {
-                *until = latest_claim.min(*until);
-                if *until <= now {
-                    overdue.push(*address);
-                }
-            }
-        }
-        let overdue = overdue.into_iter();
+        let overdue = self.leases.overdue(now, latest_claim).into_iter();
         Advanced {
             expired: overdue
                 .filter_map(|address| self.cool_down(address, now))
@@ -162,15 +126,8 @@ impl Allocator {
 
     /// Ends the cooldown of addresses that is over; returns their number.
     fn ripen(&mut self, now: Time) -> usize {
-        let mut ripe = Vec::new();
-        for (address, cooling) in &self.fresh {
-            let released = cooling.released.unwrap_or(now);
-            if released.after(REST) <= now {
-                ripe.push((*address, released));
-            }
-        }
+        let ripe = self.rest.take_ripe(now);
         for (address, released) in &ripe {
-            self.fresh.remove(address);
             if let Some(start) = self.block_of(*address).map(Block::start) {
                 self.change(start, |block| block.slots.ripen(*released));
             }
@@ -180,7 +137,7 @@ impl Allocator {
 
     /// Takes an address from its owner. It is still not free: its block does not notice.
     pub(super) fn cool_down(&mut self, address: IpAddr, now: Time) -> Option<Lease> {
-        let lease = self.remove_lease(address)?;
+        let lease = self.leases.remove(address)?;
         let cooling = Cooling {
             address,
             pool: lease.pool.clone(),
@@ -189,8 +146,7 @@ impl Allocator {
             released: Some(now),
             over: false,
         };
-        self.fresh.remove(&address);
-        self.cooling.insert(address, cooling);
+        self.rest.begin(cooling);
         Some(lease)
     }
 }

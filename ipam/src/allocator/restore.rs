@@ -82,15 +82,15 @@ impl Allocator {
         now: Time,
     ) -> (Self, Restored) {
         let mut allocator = Self::empty(settings);
-        allocator.released = state.released;
+        allocator.claims.released = state.released;
         for cooling in state.cooling {
-            allocator.resume(cooling, now);
+            allocator.rest.resume(cooling, now);
         }
         let mut restored = Restored::default();
         let Some(seen) = seen else {
             for lease in state.leases {
                 restored.keep(&lease);
-                allocator.put_lease(lease);
+                allocator.leases.put(lease);
             }
             return (allocator, restored);
         };
@@ -109,10 +109,10 @@ impl Allocator {
             match why {
                 None => {
                     restored.keep(&lease);
-                    allocator.put_lease(lease);
+                    allocator.leases.put(lease);
                 }
                 Some(why) => {
-                    allocator.put_lease(lease);
+                    allocator.leases.put(lease);
                     let lease = allocator.cool_down(address, now);
                     let dropped = lease.map(|lease| Dropped { lease, why });
                     restored.dropped.extend(dropped);
@@ -120,11 +120,11 @@ impl Allocator {
             }
         }
         for (address, owner) in holders {
-            if !allocator.leases.contains_key(&address) {
-                let known = allocator.last_known(address);
+            if !allocator.leases.contains(address) {
+                let known = allocator.rest.take(address);
                 let lease = adopted(address, owner, known, now);
                 restored.adopted.push(lease.clone());
-                allocator.put_lease(lease);
+                allocator.leases.put(lease);
             }
         }
         (allocator, restored)
@@ -142,7 +142,7 @@ impl Allocator {
         address: IpAddr,
         now: Time,
     ) -> Result<(), AllocateError> {
-        match self.leases.get(&address) {
+        match self.leases.get(address) {
             Some(lease) if lease.owner == *owner => return Ok(()),
             Some(lease) => {
                 let owner = lease.owner.clone();
@@ -150,36 +150,15 @@ impl Allocator {
             }
             None => {}
         }
-        let known = self.last_known(address);
-        self.put_lease(adopted(address, owner, known, now));
+        let known = self.rest.take(address);
+        self.leases.put(adopted(address, owner, known, now));
         let block = self.block_of(address);
         if let Some((start, net)) = block.map(|block| (block.start(), block.cidr())) {
             // Whatever was to become of an empty block.
-            self.released.remove(&net);
+            self.claims.released.remove(&net);
             self.settle_one(start);
         }
         Ok(())
-    }
-
-    /// Takes up a release where it was. One that cools down no more rests on.
-    fn resume(&mut self, cooling: Cooling, now: Time) {
-        if !cooling.over {
-            self.cooling.insert(cooling.address, cooling);
-            return;
-        }
-        // Nothing was released later than now.
-        let released = cooling.released.unwrap_or(cooling.until).min(now);
-        let cooling = Cooling {
-            released: Some(released),
-            ..cooling
-        };
-        self.fresh.insert(cooling.address, cooling);
-    }
-
-    /// Takes the memory of an address's last release, which counts no more.
-    fn last_known(&mut self, address: IpAddr) -> Option<Cooling> {
-        let fresh = self.fresh.remove(&address);
-        self.cooling.remove(&address).or(fresh)
     }
 }
 

@@ -73,13 +73,14 @@ impl Allocator {
         }
         self.announced = accepted;
         // A block that is no longer announced is gone. If it comes back, it counts as new.
-        self.released = self
+        self.claims.released = self
             .announced
             .values()
             .map(|block| block.cidr)
-            .filter(|net| self.released.contains(net) && !self.is_held(*net))
+            .filter(|net| self.claims.released.contains(net) && !self.is_held(*net))
             .collect();
-        self.note_claims();
+        let claimed = &self.announcement.claimed;
+        self.claims.observe(claimed, &self.announced);
     }
 
     /// Recomputes all blocks.
@@ -115,14 +116,14 @@ impl Allocator {
             old_pool.clone_from(&old.pool);
         }
         let range = net.network()..=net.broadcast();
-        for (address, cooling) in self.fresh.range(range.clone()) {
+        for (address, cooling) in self.rest.fresh.range(range.clone()) {
             if let Some(released) = cooling.released {
                 slots.resume_rest(*address, released);
             }
         }
         let mut held = 0;
         let mut held_pool = None;
-        for lease in self.leases.range_mut(range.clone()).map(|(_, lease)| lease) {
+        for lease in self.leases.within_mut(range.clone()) {
             if lease.pool.is_none() {
                 // Adopted before its block was known.
                 lease.pool.clone_from(&announced.pool);
@@ -132,7 +133,7 @@ impl Allocator {
             held += 1;
             held_pool = other(held_pool, lease.pool.as_ref(), announced);
         }
-        for cooling in self.cooling.range(range).map(|(_, cooling)| cooling) {
+        for cooling in self.rest.cooling.range(range).map(|(_, cooling)| cooling) {
             slots.hold(cooling.address);
             held += 1;
             held_pool = other(held_pool, cooling.pool.as_ref(), announced);
@@ -157,7 +158,7 @@ impl Allocator {
             Source::Node => true,
             Source::Device(id) => self.ready.contains(id) && self.is_claimed(announced.cidr),
         };
-        if self.released.contains(&announced.cidr) {
+        if self.claims.released.contains(&announced.cidr) {
             Life::Draining(Draining::Released)
         } else if is_ready {
             Life::Usable
@@ -169,8 +170,8 @@ impl Allocator {
     /// True if an address of a CIDR is in use or cools down.
     pub(super) fn is_held(&self, net: IpNet) -> bool {
         let range = net.network()..=net.broadcast();
-        self.leases.range(range.clone()).next().is_some()
-            || self.cooling.range(range).next().is_some()
+        self.leases.within(range.clone()).next().is_some()
+            || self.rest.cooling.range(range).next().is_some()
     }
 
     /// Frees an address after its lease or cooldown. `released` is the time of its release, if it

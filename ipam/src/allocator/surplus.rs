@@ -108,7 +108,7 @@ impl Allocator {
 
     /// The blocks that were given back and that the node still has.
     pub fn released(&self) -> impl Iterator<Item = IpNet> {
-        self.released.iter().copied()
+        self.claims.released.iter().copied()
     }
 
     /// Number of addresses of each pool with blocks that are wanted beyond those in use; none
@@ -142,7 +142,7 @@ impl Allocator {
             if self.free(pool, family) >= spare {
                 return;
             }
-            self.released.remove(&net);
+            self.claims.released.remove(&net);
             self.settle_one(start);
             retaken.push(net);
         }
@@ -166,7 +166,7 @@ impl Allocator {
             let left = free.saturating_sub(count.into());
             if left >= spare {
                 free = left;
-                self.released.insert(net);
+                self.claims.released.insert(net);
                 self.settle_one(start);
                 released.push(net);
             }
@@ -210,8 +210,8 @@ impl Allocator {
 
     /// Pool and family of each address that takes a place in one of the node's blocks.
     fn in_use(&self) -> impl Iterator<Item = (&str, Family)> {
-        let leases = self.leases.values().map(|l| (l.address, &l.pool));
-        let cooling = self.cooling.values().map(|c| (c.address, &c.pool));
+        let leases = self.leases.iter().map(|l| (l.address, &l.pool));
+        let cooling = self.rest.cooling.values().map(|c| (c.address, &c.pool));
         let held = leases.chain(cooling);
         held.filter(|(address, _)| self.block_of(*address).is_some())
             .filter_map(|(address, pool)| Some((pool.as_deref()?, Family::of(address))))

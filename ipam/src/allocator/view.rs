@@ -12,28 +12,28 @@ use crate::{Claim, Cooling, Counts, EdgeRules, Family, Lease, Owner};
 impl Allocator {
     /// Every lease, in the order of the addresses.
     pub fn leases(&self) -> impl Iterator<Item = &Lease> {
-        self.leases.values()
+        self.leases.iter()
     }
 
     /// The lease on an address.
     #[must_use]
     pub fn lease_of(&self, address: IpAddr) -> Option<&Lease> {
-        self.leases.get(&address)
+        self.leases.get(address)
     }
 
     /// The leases of an owner.
     pub fn held_by<'a>(&'a self, owner: &Owner) -> impl Iterator<Item = &'a Lease> {
-        self.leases_of(owner)
+        self.leases.of(owner)
     }
 
     /// Every address that cools down, in order.
     pub fn cooling(&self) -> impl Iterator<Item = &Cooling> {
-        self.cooling.values()
+        self.rest.cooling.values()
     }
 
     /// Leases whose block is gone. No packets are delivered to their owners' addresses any more.
     pub fn orphans(&self) -> impl Iterator<Item = &Lease> {
-        let leases = self.leases.values();
+        let leases = self.leases.iter();
         leases.filter(|lease| self.block_of(lease.address).is_none())
     }
 
@@ -53,8 +53,8 @@ impl Allocator {
     pub fn blocks(&self) -> Vec<BlockView> {
         let mut views: Vec<_> = self.blocks.values().map(|b| self.view(b)).collect();
         let mut gone: BTreeMap<IpNet, (Option<String>, BTreeSet<IpAddr>)> = BTreeMap::new();
-        let leases = self.leases.values().map(|l| (l.address, l.block, &l.pool));
-        let cooling = self.cooling.values();
+        let leases = self.leases.iter().map(|l| (l.address, l.block, &l.pool));
+        let cooling = self.rest.cooling.values();
         let held = leases.chain(cooling.map(|c| (c.address, c.block, &c.pool)));
         for (address, block, pool) in held {
             if self.block_of(address).is_none() {
@@ -105,11 +105,8 @@ impl Allocator {
         // An address that can be allocated is free or held. A held one need not be allocatable.
         counts.excluded = counts.total - u64::from(slots.capacity());
         let range = block.cidr().network()..=block.cidr().broadcast();
-        let leases = self
-            .leases
-            .range(range.clone())
-            .map(|(address, _)| *address);
-        for address in leases.chain(self.cooling.range(range).map(|(address, _)| *address)) {
+        let leases = self.leases.within(range.clone()).map(|lease| lease.address);
+        for address in leases.chain(self.rest.cooling.range(range).map(|(address, _)| *address)) {
             let is_within = self.count(address, slots, &mut counts);
             if is_within && slots.barred(address).is_some() {
                 counts.excluded -= 1;
@@ -130,7 +127,7 @@ impl Allocator {
             counts.outside += 1;
             return false;
         }
-        match self.leases.get(&address).map(|lease| lease.claim) {
+        match self.leases.get(address).map(|lease| lease.claim) {
             Some(Claim::Claimed) => counts.claimed += 1,
             Some(Claim::Unclaimed { .. }) => counts.unclaimed += 1,
             None => counts.cooling += 1,

@@ -10,7 +10,7 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "a node that needs a block again claims it",
                 file: "ipam/src/allocator/balance.rs",
-                code: "self.unclaimed_blocks.contains(&net) && self.is_in_time(given_back, now)",
+                code: "self.claims.unclaimed.contains(&net) && self.is_in_time(given_back, now)",
                 without: "false && self.is_in_time(given_back, now)",
                 test: cases(
                     "towpath-ipam",
