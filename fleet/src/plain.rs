@@ -183,7 +183,7 @@ impl Plain {
             default.extend(&document.pod_cidrs);
         }
         self.ledger
-            .set_node(&document.name, &document.version, allocated);
+            .set_node(&document.meta.name, &document.meta.version, allocated);
     }
 
     pub(crate) fn lose_node(&mut self, name: &str) {
@@ -197,7 +197,7 @@ impl Plain {
     pub(crate) fn demand(&self, document: &NodeDocument) -> Requested {
         let requested = document.demand.requested.iter();
         let plain = requested.filter(|(pool, _)| {
-            let is_of_enis = pool.as_str() == DEFAULT_POOL && document.instance.is_some();
+            let is_of_enis = pool.as_str() == DEFAULT_POOL && document.instance.id.is_some();
             let known = self.pools.get(*pool);
             !is_of_enis && known.is_none_or(|it| it.document.plain.is_some())
         });
@@ -241,7 +241,7 @@ impl Plain {
         if demand.is_empty() || !self.has_any() {
             return Vec::new();
         }
-        let name = &document.name;
+        let name = &document.meta.name;
         let mut all = Vec::new();
         for (block, nodes) in self.ledger.rivals(name) {
             let others: Vec<String> = nodes.into_iter().filter(|it| it != name).collect();

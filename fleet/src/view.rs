@@ -148,7 +148,8 @@ impl Fleet {
     pub fn why(&self, name: &str, at: Moment) -> Option<WhyView> {
         let member = self.nodes.members.get(name)?;
         let document = &member.document;
-        let problems = document.problems.iter().chain(&document.unreadable_rules);
+        let problems = &document.problems;
+        let problems = problems.others.iter().chain(&problems.of_rules);
         let mut problems: Vec<String> = problems.map(ToString::to_string).collect();
         let kind = member.node.instance_type.as_deref();
         let fault = kind.and_then(|it| self.topology.type_fault(it));

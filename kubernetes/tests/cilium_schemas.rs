@@ -15,7 +15,7 @@ use kubernetes::operation::allocated::{Blocks, Compat};
 use kubernetes::operation::patch::{self, Marks};
 use kubernetes::operation::plain;
 use kubernetes::operation::report::{Reason, Report};
-use kubernetes::operation::status::EniStatus;
+use kubernetes::operation::status::{BlocksStatus, EniStatus, SubnetStatus, VpcStatus};
 use serde_json::{Value, json};
 
 const CILIUM_1_19: &str = include_str!("schemas/ciliumnode-1.19.txt");
@@ -98,19 +98,25 @@ fn eni(ipv6_prefixes: &[&str]) -> EniStatus {
         zone: "eu-west-1a".to_owned(),
         description: "of node-a".to_owned(),
         number: 1,
-        subnet: "subnet-1".to_owned(),
-        subnet_cidr: "10.0.1.0/24".parse().ok(),
-        vpc: "vpc-1".to_owned(),
-        vpc_primary: "10.0.0.0/16".parse().ok(),
-        vpc_cidrs: ["10.1.0.0/16", "2001:db8::/56"]
-            .map(|text| text.parse().unwrap())
-            .into(),
-        addresses: ["10.0.1.20".parse().unwrap()].into(),
-        prefixes: ["10.0.1.64/28".parse().unwrap()].into(),
-        ipv6_prefixes: ipv6_prefixes
-            .iter()
-            .map(|text| text.parse().unwrap())
-            .collect(),
+        subnet: SubnetStatus {
+            id: "subnet-1".to_owned(),
+            cidr: "10.0.1.0/24".parse().ok(),
+        },
+        vpc: VpcStatus {
+            id: "vpc-1".to_owned(),
+            primary: "10.0.0.0/16".parse().ok(),
+            cidrs: ["10.1.0.0/16", "2001:db8::/56"]
+                .map(|text| text.parse().unwrap())
+                .into(),
+        },
+        blocks: BlocksStatus {
+            addresses: ["10.0.1.20".parse().unwrap()].into(),
+            prefixes: ["10.0.1.64/28".parse().unwrap()].into(),
+            ipv6_prefixes: ipv6_prefixes
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect(),
+        },
         groups: ["sg-1".to_owned()].into(),
         tags: [("k".to_owned(), "v".to_owned())].into(),
         public_ip: "198.51.100.1".parse().ok(),

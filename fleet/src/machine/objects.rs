@@ -41,7 +41,7 @@ impl Fleet {
 
     pub(super) fn lose_object(&mut self, name: &str, uid: &str) {
         // The object of that name can be another one by now.
-        let is_it = |member: &Member| uid.is_empty() || member.document.uid == uid;
+        let is_it = |member: &Member| uid.is_empty() || member.document.meta.uid == uid;
         if self.nodes.members.get(name).is_some_and(is_it) {
             self.drop_member(name);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipam::Time;
 use ipam::cluster::Takeover;
 use ipnet::IpNet;
-use kubernetes::operation::node::NodeDocument;
+use kubernetes::operation::node::{Instance, NodeDocument};
 use kubernetes::operation::plain;
 use kubernetes::operation::report::Reason;
 use serde_json::Value;
@@ -291,7 +291,7 @@ impl Fleet {
     /// plain pools.
     pub(crate) fn is_plain_only(&self, member: &Member) -> bool {
         let document: &NodeDocument = &member.document;
-        let names_none = document.instance.is_none() && document.instance_type.is_none();
+        let names_none = document.instance == Instance::default();
         let wants = document.demand.requested.len();
         self.settings.pools.plain
             && self.plain.has_any()

@@ -167,7 +167,7 @@ impl Fleet {
 
     /// Judges the state before a plan of the node.
     fn readiness<'a>(&self, member: &'a Member) -> Ready<'a> {
-        let problems = &member.document.unreadable_rules;
+        let problems = &member.document.problems.of_rules;
         if !problems.is_empty() {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             return Ready::Waits(Obstacle::new(Reason::BadDocument, texts.join("; ")));

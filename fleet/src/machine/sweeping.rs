@@ -88,7 +88,7 @@ impl Fleet {
         let gets_calls = |member: &Member| {
             let kind = member.node.instance_type.as_deref();
             !member.is_left_alone()
-                && member.document.unreadable_rules.is_empty()
+                && member.document.problems.of_rules.is_empty()
                 && member.rival.is_none()
                 && member.node.location.is_some()
                 && kind.is_some_and(|it| topology.type_fault(it).is_none())

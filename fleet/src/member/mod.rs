@@ -115,7 +115,8 @@ impl Member {
     pub(crate) fn set(&mut self, object: Value, settings: &Settings, now: Time) {
         let document = NodeDocument::read(&object);
         let node = translate::node(&document, self.node.pending, settings);
-        let is_other = document.uid != self.document.uid || node.instance != self.node.instance;
+        let is_other =
+            document.meta.uid != self.document.meta.uid || node.instance != self.node.instance;
         self.published = if is_other || !self.published.is_believed {
             Published::disbelieved(&object)
         } else {
@@ -138,7 +139,7 @@ impl Member {
         if is_restored {
             self.releases.void_marks();
         }
-        if document.version != self.document.version {
+        if document.meta.version != self.document.meta.version {
             self.writes.renewed();
         }
         self.object = object;
@@ -164,7 +165,7 @@ impl Member {
 
     /// The operator leaves the node alone.
     pub(crate) fn is_left_alone(&self) -> bool {
-        self.document.is_ignored || self.document.is_deleted
+        self.document.meta.is_ignored || self.document.meta.is_deleted
     }
 
     pub(crate) fn instance(&self) -> Option<&InstanceId> {

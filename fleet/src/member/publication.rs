@@ -10,7 +10,7 @@ use ipam::node::POOL_TAG;
 use ipnet::IpNet;
 use kubernetes::operation::allocated::Blocks;
 use kubernetes::operation::patch::StaticIp;
-use kubernetes::operation::status::EniStatus;
+use kubernetes::operation::status::{EniStatus, SubnetStatus, VpcStatus};
 
 use super::Member;
 use crate::topology::Topology;
@@ -132,14 +132,18 @@ fn entry(
         zone: eni.zone.clone(),
         description: eni.description.clone(),
         number: index,
-        subnet: eni.subnet.to_string(),
-        subnet_cidr: subnet.ipv4,
-        vpc: eni.vpc.to_string(),
-        vpc_primary: match vpc.primary {
-            IpNet::V4(net) => Some(net),
-            IpNet::V6(_) => None,
+        subnet: SubnetStatus {
+            id: eni.subnet.to_string(),
+            cidr: subnet.ipv4,
         },
-        vpc_cidrs: vpc.others.clone(),
+        vpc: VpcStatus {
+            id: eni.vpc.to_string(),
+            primary: match vpc.primary {
+                IpNet::V4(net) => Some(net),
+                IpNet::V6(_) => None,
+            },
+            cidrs: vpc.others.clone(),
+        },
         groups: eni.groups.iter().map(ToString::to_string).collect(),
         tags: eni.tags.clone(),
         public_ip: eni.public,
@@ -147,11 +151,7 @@ fn entry(
         ..EniStatus::default()
     };
     for block in blocks {
-        match block {
-            IpNet::V4(net) if net.prefix_len() < 32 => drop(status.prefixes.insert(*net)),
-            IpNet::V6(net) if net.prefix_len() < 128 => drop(status.ipv6_prefixes.insert(*net)),
-            single => drop(status.addresses.insert(single.addr())),
-        }
+        status.blocks.insert(*block);
     }
     Ok(status)
 }

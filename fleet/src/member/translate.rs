@@ -17,10 +17,10 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
     let bounds = &document.bounds;
     let ids = document.rules.groups.iter();
     Node {
-        instance: document.instance.as_deref().and_then(InstanceId::parse),
-        instance_type: document.instance_type.clone(),
+        instance: document.instance.id.as_deref().and_then(InstanceId::parse),
+        instance_type: document.instance.kind.clone(),
         location: location(document),
-        is_ignored: document.is_ignored,
+        is_ignored: document.meta.is_ignored,
         rules: EniRules {
             first_index: rules.first_index,
             exclude_tags: rules.exclude_tags.clone(),

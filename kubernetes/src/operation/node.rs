@@ -16,22 +16,10 @@ const IGNORE: &str = "ipam.cilium.io/ignore";
 /// A node's document. A field that cannot be read is as good as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDocument {
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.uid`: another one is another node of the same name.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub version: String,
-    /// Set while the object is being deleted.
-    pub is_deleted: bool,
-    /// The uid of the Node that owns it.
-    pub owner: Option<String>,
-    /// The annotation `ipam.cilium.io/ignore` is `"true"`.
-    pub is_ignored: bool,
-    /// `spec.instance-id`, or the deprecated `spec.eni.instance-id`.
-    pub instance: Option<String>,
-    /// `spec.eni.instance-type`.
-    pub instance_type: Option<String>,
+    /// `metadata`.
+    pub meta: Metadata,
+    /// The node's instance.
+    pub instance: Instance,
     /// Where ENIs can be.
     pub place: Place,
     /// The rules for ENIs.
@@ -50,11 +38,44 @@ pub struct NodeDocument {
     pub flat: usize,
     /// The ids in `status.eni.enis`.
     pub published: BTreeSet<String>,
-    /// Fields that cannot be used, while the rest of the document holds.
-    pub problems: Vec<Problem>,
+    /// Fields that cannot be used.
+    pub problems: Problems,
+}
+
+/// The metadata of a node's document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// `name`.
+    pub name: String,
+    /// `uid`: another one is another node of the same name.
+    pub uid: String,
+    /// `resourceVersion`.
+    pub version: String,
+    /// Set while the object is being deleted.
+    pub is_deleted: bool,
+    /// The uid of the Node that owns it.
+    pub owner: Option<String>,
+    /// The annotation `ipam.cilium.io/ignore` is `"true"`.
+    pub is_ignored: bool,
+}
+
+/// A node's instance, as its document names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// `spec.instance-id`, or the deprecated `spec.eni.instance-id`.
+    pub id: Option<String>,
+    /// `spec.eni.instance-type`.
+    pub kind: Option<String>,
+}
+
+/// Fields of a document that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems {
     /// Unreadable rules. While there are any, nothing is changed for the node: an ENI in a wrong
     /// subnet or security group does more harm than a late one.
-    pub unreadable_rules: Vec<Problem>,
+    pub of_rules: Vec<Problem>,
+    /// Others, while the rest of the document holds.
+    pub others: Vec<Problem>,
 }
 
 /// Where a node's ENIs can be, from `spec.eni`.
@@ -160,20 +181,10 @@ impl NodeDocument {
     pub fn read(object: &Value) -> Self {
         let mut fields = Fields::of(object);
         let (place, rules) = (place(&mut fields), rules(&mut fields));
-        let unreadable_rules = fields.take_problems();
-        let annotation = object["metadata"]["annotations"][IGNORE].as_str();
-        let instance = fields.text(&["spec", "instance-id"]);
+        let of_rules = fields.take_problems();
         Self {
-            name: fields.text(&["metadata", "name"]).unwrap_or_default(),
-            uid: fields.text(&["metadata", "uid"]).unwrap_or_default(),
-            version: fields
-                .text(&["metadata", "resourceVersion"])
-                .unwrap_or_default(),
-            is_deleted: fields.at(&["metadata", "deletionTimestamp"]).is_some(),
-            owner: owner(object),
-            is_ignored: annotation == Some("true"),
-            instance: instance.or_else(|| fields.text(&["spec", "eni", "instance-id"])),
-            instance_type: fields.text(&["spec", "eni", "instance-type"]),
+            meta: metadata(&mut fields, object),
+            instance: instance(&mut fields),
             place,
             rules,
             bounds: bounds(&mut fields),
@@ -183,8 +194,10 @@ impl NodeDocument {
             pod_cidrs: pod_cidrs(&mut fields),
             flat: keys(object, &["spec", "ipam", "pool"]).count(),
             published: keys(object, &["status", "eni", "enis"]).cloned().collect(),
-            problems: fields.take_problems(),
-            unreadable_rules,
+            problems: Problems {
+                of_rules,
+                others: fields.take_problems(),
+            },
         }
     }
 
@@ -192,6 +205,27 @@ impl NodeDocument {
     #[must_use]
     pub fn claimed(&self) -> BTreeSet<IpNet> {
         self.allocated.values().flatten().copied().collect()
+    }
+}
+
+fn metadata(fields: &mut Fields<'_>, object: &Value) -> Metadata {
+    let annotation = object["metadata"]["annotations"][IGNORE].as_str();
+    let mut text = |key| fields.text(&["metadata", key]).unwrap_or_default();
+    Metadata {
+        name: text("name"),
+        uid: text("uid"),
+        version: text("resourceVersion"),
+        is_deleted: fields.at(&["metadata", "deletionTimestamp"]).is_some(),
+        owner: owner(object),
+        is_ignored: annotation == Some("true"),
+    }
+}
+
+fn instance(fields: &mut Fields<'_>) -> Instance {
+    let id = fields.text(&["spec", "instance-id"]);
+    Instance {
+        id: id.or_else(|| fields.text(&["spec", "eni", "instance-id"])),
+        kind: fields.text(&["spec", "eni", "instance-type"]),
     }
 }
 

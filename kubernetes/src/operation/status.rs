@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Map, Value, json};
 
 /// An ENI as a node's agent is shown it.
@@ -21,22 +21,12 @@ pub struct EniStatus {
     pub description: String,
     /// The device index of its attachment.
     pub number: u16,
-    /// The id of its subnet.
-    pub subnet: String,
-    /// The subnet's IPv4 CIDR.
-    pub subnet_cidr: Option<Ipv4Net>,
-    /// The id of its VPC.
-    pub vpc: String,
-    /// The VPC's primary IPv4 CIDR.
-    pub vpc_primary: Option<Ipv4Net>,
-    /// The VPC's further CIDRs, of both families.
-    pub vpc_cidrs: BTreeSet<ipnet::IpNet>,
-    /// Single addresses for pods, without those of prefixes.
-    pub addresses: BTreeSet<IpAddr>,
-    /// IPv4 prefixes.
-    pub prefixes: BTreeSet<Ipv4Net>,
-    /// IPv6 prefixes.
-    pub ipv6_prefixes: BTreeSet<Ipv6Net>,
+    /// Its subnet.
+    pub subnet: SubnetStatus,
+    /// Its VPC.
+    pub vpc: VpcStatus,
+    /// The addresses and prefixes for pods.
+    pub blocks: BlocksStatus,
     /// Its security groups.
     pub groups: BTreeSet<String>,
     /// Its tags.
@@ -45,6 +35,48 @@ pub struct EniStatus {
     pub public_ip: Option<Ipv4Addr>,
     /// `use-primary-address`: pods get its own address too.
     pub use_primary: bool,
+}
+
+/// The subnet of an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubnetStatus {
+    /// Its id.
+    pub id: String,
+    /// Its IPv4 CIDR.
+    pub cidr: Option<Ipv4Net>,
+}
+
+/// The VPC of an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VpcStatus {
+    /// Its id.
+    pub id: String,
+    /// Its primary IPv4 CIDR.
+    pub primary: Option<Ipv4Net>,
+    /// Its further CIDRs, of both families.
+    pub cidrs: BTreeSet<IpNet>,
+}
+
+/// The addresses and prefixes of an ENI for pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlocksStatus {
+    /// Single addresses, without those of prefixes.
+    pub addresses: BTreeSet<IpAddr>,
+    /// IPv4 prefixes.
+    pub prefixes: BTreeSet<Ipv4Net>,
+    /// IPv6 prefixes.
+    pub ipv6_prefixes: BTreeSet<Ipv6Net>,
+}
+
+impl BlocksStatus {
+    /// Adds a block.
+    pub fn insert(&mut self, block: IpNet) {
+        match block {
+            IpNet::V4(net) if net.prefix_len() < 32 => drop(self.prefixes.insert(net)),
+            IpNet::V6(net) if net.prefix_len() < 128 => drop(self.ipv6_prefixes.insert(net)),
+            single => drop(self.addresses.insert(single.addr())),
+        }
+    }
 }
 
 /// The keys that an entry has from here. Others are foreign.
@@ -90,18 +122,16 @@ impl EniStatus {
         put("availability-zone", json!(self.zone));
         put("description", json!(self.description));
         put("number", json!(self.number));
-        put(
-            "subnet",
-            named(&self.subnet, "cidr", text(self.subnet_cidr)),
-        );
-        let mut vpc = named(&self.vpc, "primary-cidr", text(self.vpc_primary));
-        if !self.vpc_cidrs.is_empty() {
-            vpc["cidrs"] = texts(&self.vpc_cidrs);
+        let subnet = &self.subnet;
+        put("subnet", named(&subnet.id, "cidr", text(subnet.cidr)));
+        let mut vpc = named(&self.vpc.id, "primary-cidr", text(self.vpc.primary));
+        if !self.vpc.cidrs.is_empty() {
+            vpc["cidrs"] = texts(&self.vpc.cidrs);
         }
         put("vpc", vpc);
         put("addresses", texts(&self.all_addresses()));
-        put("prefixes", texts(&self.prefixes));
-        put("ipv6-prefixes", texts(&self.ipv6_prefixes));
+        put("prefixes", texts(&self.blocks.prefixes));
+        put("ipv6-prefixes", texts(&self.blocks.ipv6_prefixes));
         put("security-groups", json!(self.groups));
         put("tags", json!(self.tags));
         put(PUBLIC_IP, json!(self.public_ip));
@@ -109,12 +139,12 @@ impl EniStatus {
     }
 
     fn all_addresses(&self) -> BTreeSet<IpAddr> {
-        let of_prefixes = self.prefixes.iter().flat_map(|prefix| {
+        let of_prefixes = self.blocks.prefixes.iter().flat_map(|prefix| {
             let (first, last) = (prefix.network(), prefix.broadcast());
             (u32::from(first)..=u32::from(last)).map(|address| IpAddr::V4(address.into()))
         });
         let own = self.ip.filter(|_| self.use_primary).map(IpAddr::V4);
-        let single = self.addresses.iter().copied();
+        let single = self.blocks.addresses.iter().copied();
         single.chain(of_prefixes).chain(own).collect()
     }
 }
@@ -150,14 +180,20 @@ mod tests {
             zone: "eu-west-1a".to_owned(),
             description: "of node-a".to_owned(),
             number: 1,
-            subnet: "subnet-1".to_owned(),
-            subnet_cidr: "10.0.1.0/24".parse().ok(),
-            vpc: "vpc-1".to_owned(),
-            vpc_primary: "10.0.0.0/16".parse().ok(),
-            vpc_cidrs: ["10.1.0.0/16".parse().unwrap()].into(),
-            addresses: ["10.0.1.20".parse().unwrap()].into(),
-            prefixes: ["10.0.1.64/28".parse().unwrap()].into(),
-            ipv6_prefixes: ["2001:db8:0:1:a::/80".parse().unwrap()].into(),
+            subnet: SubnetStatus {
+                id: "subnet-1".to_owned(),
+                cidr: "10.0.1.0/24".parse().ok(),
+            },
+            vpc: VpcStatus {
+                id: "vpc-1".to_owned(),
+                primary: "10.0.0.0/16".parse().ok(),
+                cidrs: ["10.1.0.0/16".parse().unwrap()].into(),
+            },
+            blocks: BlocksStatus {
+                addresses: ["10.0.1.20".parse().unwrap()].into(),
+                prefixes: ["10.0.1.64/28".parse().unwrap()].into(),
+                ipv6_prefixes: ["2001:db8:0:1:a::/80".parse().unwrap()].into(),
+            },
             groups: ["sg-1".to_owned()].into(),
             tags: [("k".to_owned(), "v".to_owned())].into(),
             public_ip: "198.51.100.1".parse().ok(),

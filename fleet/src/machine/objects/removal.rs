@@ -145,8 +145,8 @@ impl Fleet {
         };
         let task = Task::Delete {
             name: name.to_owned(),
-            uid: member.document.uid.clone(),
-            version: member.document.version.clone(),
+            uid: member.document.meta.uid.clone(),
+            version: member.document.meta.version.clone(),
         };
         let pending = Pending::Delete {
             name: name.to_owned(),

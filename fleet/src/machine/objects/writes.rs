@@ -122,7 +122,7 @@ impl Fleet {
             .nodes
             .members
             .get(name)
-            .is_some_and(|it| it.document.uid == uid)
+            .is_some_and(|it| it.document.meta.uid == uid)
         {
             self.set_object(object, at);
             if *part == Part::Metadata {

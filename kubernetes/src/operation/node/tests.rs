@@ -52,15 +52,16 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 #[test]
 fn every_field_is_read() {
     let node = NodeDocument::read(&document());
-    assert_eq!((node.problems.len(), node.unreadable_rules.len()), (0, 0));
-    assert_eq!((node.name.as_str(), node.uid.as_str()), ("node-a", "u1"));
-    assert_eq!(node.version, "7");
+    assert_eq!(node.problems, Problems::default());
+    let meta = &node.meta;
+    assert_eq!((meta.name.as_str(), meta.uid.as_str()), ("node-a", "u1"));
+    assert_eq!(meta.version, "7");
     assert_eq!(
-        (node.owner.as_deref(), node.is_ignored),
+        (meta.owner.as_deref(), meta.is_ignored),
         (Some("n1"), false)
     );
-    assert_eq!(node.instance.as_deref(), Some("i-1"));
-    assert_eq!(node.instance_type.as_deref(), Some("m5.large"));
+    assert_eq!(node.instance.id.as_deref(), Some("i-1"));
+    assert_eq!(node.instance.kind.as_deref(), Some("m5.large"));
     assert_eq!(node.place.subnet_ids.len(), 2);
     assert_eq!(node.place.own_subnet.as_deref(), Some("subnet-0"));
     let rules = &node.rules;
@@ -98,10 +99,10 @@ fn an_empty_object_is_a_node_of_which_nothing_is_known() {
     // An id that is empty is missing, also where the deprecated field has one.
     let mut object = document();
     set(&mut object, "/spec/instance-id", json!(""));
-    assert_eq!(NodeDocument::read(&object).instance, None);
+    assert_eq!(NodeDocument::read(&object).instance.id, None);
     object["spec"]["eni"]["instance-id"] = json!("i-old");
     let node = NodeDocument::read(&object);
-    assert_eq!(node.instance.as_deref(), Some("i-old"));
+    assert_eq!(node.instance.id.as_deref(), Some("i-old"));
 }
 
 #[test]
@@ -110,7 +111,12 @@ fn pod_cidrs_are_read_and_a_bad_one_costs_itself() {
     object["spec"]["ipam"]["podCIDRs"] = json!(["10.1.0.7/24", "all"]);
     let node = NodeDocument::read(&object);
     assert_eq!(node.pod_cidrs, ["10.1.0.0/24".parse().unwrap()].into());
-    let problems: Vec<String> = node.problems.iter().map(ToString::to_string).collect();
+    let problems: Vec<String> = node
+        .problems
+        .others
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         problems,
         ["spec.ipam.podCIDRs: \"all\" is refused: expected CIDRs"]
@@ -210,10 +216,11 @@ fn a_bad_field_is_named_and_costs_itself() {
                 continue;
             }
             let node = NodeDocument::read(&object);
+            let Problems { of_rules, others } = &node.problems;
             let (named, others) = if is_rule {
-                (&node.unreadable_rules, &node.problems)
+                (of_rules, others)
             } else {
-                (&node.problems, &node.unreadable_rules)
+                (others, of_rules)
             };
             assert!(
                 named.iter().any(|problem| problem.path.starts_with(path)),
@@ -221,7 +228,7 @@ fn a_bad_field_is_named_and_costs_itself() {
             );
             assert!(named.iter().all(|problem| problem.path.starts_with(path)));
             assert_eq!(others, &[], "{pointer} {bad}");
-            assert_eq!((node.uid.as_str(), node.published.len()), ("u1", 2));
+            assert_eq!((node.meta.uid.as_str(), node.published.len()), ("u1", 2));
         }
     }
     let mut object = document();
@@ -230,7 +237,7 @@ fn a_bad_field_is_named_and_costs_itself() {
         "/spec/ipam/max-allocate",
         json!("x".repeat(1000)),
     );
-    let problems = NodeDocument::read(&object).problems;
+    let problems = NodeDocument::read(&object).problems.others;
     let problem = problems[0].to_string();
     assert!(
         problem.starts_with("spec.ipam.max-allocate: \"xxx"),

@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use json_patch::merge;
 
 use super::*;
+use crate::operation::status::BlocksStatus;
 
 fn eni(id: &str, addresses: &[&str]) -> (String, EniStatus) {
     let status = EniStatus {
         id: id.to_owned(),
         number: 1,
-        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        blocks: BlocksStatus {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..BlocksStatus::default()
+        },
         tags: [("k".to_owned(), "v".to_owned())].into(),
         ..EniStatus::default()
     };
