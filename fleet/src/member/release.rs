@@ -5,6 +5,8 @@
 //! claim on it. The agent claims a block only for a version that shows it. The API server lets one
 //! of the two writes win. So no agent can claim a block that EC2 unassigns.
 
+mod marked;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use kubernetes::operation::node::NodeDocument;
 use kubernetes::operation::patch::Marks;
 use serde_json::Value;
 
+use self::marked::Marked;
 use super::Published;
 use super::words::Words;
 use crate::{ReleaseMode, Settings};
@@ -62,27 +65,15 @@ pub(crate) struct Snapshot<'a> {
 pub(crate) struct Releases {
     /// Blocks in the status.
     shown: BTreeMap<IpNet, Claim>,
-    /// Blocks that the status marks, each with the time at which this leader saw that first.
-    marked: BTreeMap<IpNet, Time>,
-    /// Marked blocks that the agent claims nevertheless.
-    returning: BTreeSet<IpNet>,
-    /// Marked blocks of an object that went back in time. Pods may have had addresses of them since.
-    void: BTreeSet<IpNet>,
-    /// Marked blocks that EC2 took back, as this leader has seen.
-    taken: BTreeSet<IpNet>,
-    /// Those of them that EC2 answered it has assigned again. They are new blocks.
-    reused: BTreeSet<IpNet>,
+    marked: Marked,
     /// ENIs without a block, each with the time since when.
     empty: BTreeMap<EniId, Time>,
     /// Blocks to mark now.
     chosen: BTreeSet<IpNet>,
-    /// Marked blocks that EC2 has no more.
-    gone: BTreeSet<IpNet>,
     /// Blocks of calls to EC2 in flight that unassign them. A recreated object has no mark of them.
     pub(crate) taking: BTreeSet<IpNet>,
     policy: ReleasePolicy,
     grace: Duration,
-    ended: Ended,
     words: Words,
 }
 
@@ -155,20 +146,7 @@ impl Releases {
             shown.insert(*block, claim);
         }
         self.shown = shown;
-        let marked = marks::blocks(object);
-        self.note_ended(&marked);
-        self.marked = marked
-            .into_iter()
-            .map(|block| (block, self.marked.get(&block).copied().unwrap_or(now)))
-            .collect();
-        let marked = &self.marked;
-        for blocks in [&mut self.void, &mut self.taken, &mut self.reused] {
-            blocks.retain(|block| marked.contains_key(block));
-        }
-        let returns = |block: &&IpNet| {
-            claimed.contains(*block) || self.void.contains(*block) || self.reused.contains(*block)
-        };
-        self.returning = marked.keys().filter(returns).copied().collect();
+        self.marked.observe(marks::blocks(object), &claimed, now);
         self.grace = if marks::has_agent(object) {
             RETURN_TIME
         } else {
@@ -176,26 +154,15 @@ impl Releases {
         };
     }
 
-    fn note_ended(&mut self, marked: &BTreeSet<IpNet>) {
-        for block in self.marked.keys().filter(|it| !marked.contains(it)) {
-            if self.gone.contains(block) || self.reused.contains(block) {
-                self.ended.released.insert(*block);
-            } else if self.returning.contains(block) && !self.void.contains(block) {
-                self.ended.returned.insert(*block);
-            }
-        }
-    }
-
     /// The object went back in time, as after the API server was restored from a backup, or is
     /// another one. Its marks are those of that time, so the status is to show these blocks again.
     pub(crate) fn void_marks(&mut self) {
-        self.void = self.marked.keys().copied().collect();
-        self.returning = self.void.clone();
+        self.marked.void();
     }
 
     /// The blocks whose marks have gone since the last call.
     pub(crate) fn take_ended(&mut self) -> Ended {
-        std::mem::take(&mut self.ended)
+        self.marked.take_ended()
     }
 
     /// Begins an epoch: another leader may be at work on what is marked, and nothing else is known.
@@ -203,16 +170,8 @@ impl Releases {
         self.shown.clear();
         self.empty.clear();
         self.chosen.clear();
-        self.gone.clear();
-        self.taken.clear();
-        let void = std::mem::take(&mut self.void);
-        let reused = std::mem::take(&mut self.reused);
-        self.returning
-            .retain(|block| !reused.contains(block) && !void.contains(block));
+        self.marked.begin_epoch(now);
         self.words.begin_epoch(now);
-        for since in self.marked.values_mut() {
-            *since = now;
-        }
     }
 
     /// Decides what goes back now. `is_read` is true if the node's ENIs are read.
@@ -222,23 +181,19 @@ impl Releases {
         };
         let (inventory, now) = (&world.memory.inventory, world.now);
         let may_release = self.policy.is_on && is_read;
-        let marked = self.marked.keys();
-        self.gone = marked
-            .copied()
-            .filter(|block| is_read && inventory.lacks(instance, block))
-            .collect();
+        let has_lost = |block: &IpNet| is_read && inventory.lacks(instance, block);
+        self.marked.note_gone(has_lost);
         let enis = inventory.of_instance(instance);
         let attached: BTreeSet<IpNet> = enis.flat_map(|eni| eni.blocks.iter().copied()).collect();
         if is_read {
-            self.note_reused(&attached, |block| inventory.was_given(instance, block));
+            let was_given = |block: &IpNet| inventory.was_given(instance, block);
+            self.marked.note_reused(&attached, was_given);
         }
         let mut answer = Release {
-            leaving: self.marked.keys().copied().collect(),
+            leaving: self.marked.leaving(),
             ..Release::default()
         };
-        answer.leaving.retain(|it| !self.returning.contains(it));
-        let has_late_reads = |block: &IpNet| is_read && inventory.lacks(instance, block);
-        self.words.note_ready(&attached, has_late_reads, now);
+        self.words.note_ready(&attached, has_lost, now);
         answer.leaving.extend(self.words.ready());
         self.chosen.clear();
         self.empty = if may_release {
@@ -246,21 +201,11 @@ impl Releases {
         } else {
             BTreeMap::new()
         };
-        let mut spare = BTreeSet::new();
-        if may_release {
-            let idle = self.shown.iter().filter(|(_, claim)| {
-                let since = claim.idle_since;
-                since.is_some_and(|since| now.since(since) >= self.policy.delay)
-            });
-            let idle: BTreeSet<IpNet> = idle.map(|(block, _)| *block).collect();
-            if !idle.is_empty() {
-                let node = Node {
-                    release: answer.clone(),
-                    ..node.clone()
-                };
-                spare = release::spare(&node, world, &idle);
-            }
-        }
+        let spare = if may_release {
+            self.spare(node, &answer, world)
+        } else {
+            BTreeSet::new()
+        };
         if self.words.are_spoken() {
             let attached = is_read.then_some(&attached);
             self.words.decide(attached, &spare, &self.taking);
@@ -271,7 +216,7 @@ impl Releases {
             self.words.end(&self.taking);
             self.chosen = spare;
         }
-        let due = self.marked.iter().filter(|(block, since)| {
+        let due = self.marked.since().iter().filter(|(block, since)| {
             now.since(**since) >= self.grace && answer.leaving.contains(*block)
         });
         answer.due.extend(due.map(|(block, _)| *block));
@@ -281,17 +226,22 @@ impl Releases {
         answer
     }
 
-    /// Notes the marked blocks that EC2 has assigned again. It can do so at once, and would do so
-    /// again and again if such a block were released for its old mark.
-    fn note_reused(&mut self, attached: &BTreeSet<IpNet>, was_given: impl Fn(&IpNet) -> bool) {
-        for block in self.marked.keys() {
-            if !attached.contains(block) {
-                self.taken.insert(*block);
-            } else if self.taken.contains(block) && was_given(block) {
-                self.reused.insert(*block);
-                self.returning.insert(*block);
-            }
+    /// Blocks that no agent has claimed for the delay, as far as the node can do without them.
+    fn spare(&self, node: &Node, release: &Release, world: &World<'_>) -> BTreeSet<IpNet> {
+        let now = world.now;
+        let idle = self.shown.iter().filter(|(_, claim)| {
+            let since = claim.idle_since;
+            since.is_some_and(|since| now.since(since) >= self.policy.delay)
+        });
+        let idle: BTreeSet<IpNet> = idle.map(|(block, _)| *block).collect();
+        if idle.is_empty() {
+            return idle;
         }
+        let node = Node {
+            release: release.clone(),
+            ..node.clone()
+        };
+        release::spare(&node, world, &idle)
     }
 
     /// The empty ENIs of this cluster, each with the time since when.
@@ -314,8 +264,7 @@ impl Releases {
 
     /// Returns true if the status must not show a block.
     pub(crate) fn withholds(&self, block: &IpNet) -> bool {
-        let is_marked = self.marked.contains_key(block) && !self.returning.contains(block);
-        is_marked
+        self.marked.is_leaving(block)
             || self.chosen.contains(block)
             || self.taking.contains(block)
             || self.words.is_ready(block)
@@ -323,10 +272,8 @@ impl Releases {
 
     /// The marks that the status is to have.
     pub(crate) fn marks(&self, has_operator: bool) -> Marks {
-        let marked = self.marked.keys();
-        let marked = marked.filter(|it| !self.returning.contains(it) && !self.gone.contains(it));
         Marks {
-            blocks: marked.chain(&self.chosen).copied().collect(),
+            blocks: self.marked.kept().chain(&self.chosen).copied().collect(),
             has_operator,
             words: self.words.changes().clone(),
         }
@@ -336,7 +283,11 @@ impl Releases {
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
         let idle = self.shown.values().filter_map(|claim| claim.idle_since);
         let idle = idle.map(|since| since.after(self.policy.delay));
-        let marked = self.marked.values().map(|since| since.after(self.grace));
+        let marked = self
+            .marked
+            .since()
+            .values()
+            .map(|since| since.after(self.grace));
         let empty = self.empty.values().map(|since| since.after(EMPTY));
         let ready = self
             .words
@@ -357,7 +308,7 @@ impl Releases {
 
     /// The number of blocks in release.
     pub(crate) fn leaving(&self) -> usize {
-        self.marked.len() + self.words.ready().count()
+        self.marked.since().len() + self.words.ready().count()
     }
 }
 

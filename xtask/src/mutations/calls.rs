@@ -19,9 +19,9 @@ pub(super) const FAULTS: &[Fault] = &[
         symptom: "An address is unassigned under a new pod",
         mutants: &[Mutant {
             guard: "a block that is claimed again is not unassigned",
-            file: "fleet/src/member/release.rs",
-            code: "answer.leaving.retain(|it| !self.returning.contains(it));",
-            without: "",
+            file: "fleet/src/member/release/marked.rs",
+            code: "leaving.retain(|it| !self.returning.contains(it));",
+            without: "leaving.retain(|_| true);",
             test: fleet("release::a_block_that_is_claimed_again_stays_while_no_write_gets_through"),
         }],
     },
