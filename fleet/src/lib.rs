@@ -21,7 +21,9 @@ mod writes;
 
 pub use self::input::{Input, Moment, Standing, Written};
 pub use self::machine::Fleet;
-pub use self::settings::{PoolSettings, ReleaseMode, Settings};
+pub use self::settings::{
+    EniSettings, PoolSettings, RateSettings, ReadSettings, ReleaseMode, Settings,
+};
 pub use self::view::{
     Allowance, LeakView, NodeView, ObstacleView, PlainView, PoolView, ReleaseView, SpaceView,
     SubnetView, WhyView,

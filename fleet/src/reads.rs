@@ -280,11 +280,11 @@ impl Reads {
             return age >= GATHERED;
         }
         match regular {
-            Regular::Loose => is_alone && age >= settings.listing,
+            Regular::Loose => is_alone && age >= settings.reads.enis,
             Regular::Addresses => false,
             Regular::Enis => age >= self.listing(settings),
-            Regular::Subnets | Regular::Groups => age >= settings.subnets,
-            Regular::RouteTables | Regular::Vpcs => age >= settings.vpc_reads,
+            Regular::Subnets | Regular::Groups => age >= settings.reads.subnets,
+            Regular::RouteTables | Regular::Vpcs => age >= settings.reads.network,
         }
     }
 
@@ -292,7 +292,7 @@ impl Reads {
     fn listing(&self, settings: &Settings) -> Duration {
         let pages = u32::try_from(self.listed / PAGE + 1).unwrap_or(u32::MAX);
         let paced = LISTED.saturating_mul(pages).max(LISTED_LEAST);
-        paced.min(settings.listing)
+        paced.min(settings.reads.enis)
     }
 
     fn begin(&mut self, what: What) {

@@ -68,13 +68,13 @@ impl Fleet {
     pub fn new(settings: Settings, at: Moment) -> Result<Self, NoClusterError> {
         Ok(Self {
             standing: Standing::default(),
-            topology: Topology::new(settings.eni_tags.clone()),
+            topology: Topology::new(settings.enis.tags.clone()),
             memory: Memory::new(&settings.cluster),
             nodes: Nodes::default(),
             plain: Plain::default(),
             cluster: Cluster::default(),
             calls: Calls {
-                budgets: Budgets::new(settings.share, &settings.rates, at.now),
+                budgets: Budgets::new(settings.rates.share, &settings.rates.own, at.now),
                 queue: Queue::default(),
             },
             reads: Reads::default(),

@@ -18,7 +18,7 @@ impl Fleet {
             return None;
         }
         let pause = match self.static_ip(member) {
-            Some(StaticIp::Assigned(_)) => self.settings.vpc_reads,
+            Some(StaticIp::Assigned(_)) => self.settings.reads.network,
             _ => READ_AGAIN,
         };
         let listing = self.topology.facts.addresses.as_ref();

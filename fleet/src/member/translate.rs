@@ -24,7 +24,7 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
         rules: EniRules {
             first_index: rules.first_index,
             exclude_tags: rules.exclude_tags.clone(),
-            prefixes: settings.prefixes && rules.prefixes,
+            prefixes: settings.enis.prefixes && rules.prefixes,
             use_primary: rules.use_primary,
             delete_on_termination: rules.delete_on_termination,
             static_ip: Wish {
@@ -35,7 +35,7 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
         groups: groups::Wish {
             ids: ids.filter_map(|id| GroupId::parse(id)).collect(),
             tags: rules.group_tags.clone(),
-            or_primary: settings.primary_groups,
+            or_primary: settings.enis.primary_groups,
         },
         demand: demand(document),
         pools: pools(document),

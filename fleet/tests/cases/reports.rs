@@ -242,10 +242,8 @@ fn r9_more_addresses_than_slots_are_asked_for_in_parts() {
 
 #[test]
 fn r8_a_subnet_without_prefixes_costs_no_node_its_prefixes() {
-    let settings = Settings {
-        prefixes: true,
-        ..Settings::of(CLUSTER)
-    };
+    let mut settings = Settings::of(CLUSTER);
+    settings.enis.prefixes = true;
     // Too small for a prefix beside what EC2 keeps for itself.
     let world = world_of("10.1.0.0/28", "10.2.0.0/20");
     let mut bed = Bed::with(&world, settings);

@@ -203,10 +203,8 @@ fn fragmented(second: Option<&str>) -> Bed {
         })
     });
     world["instances"] = instances.collect();
-    let settings = Settings {
-        prefixes: true,
-        ..Settings::of(CLUSTER)
-    };
+    let mut settings = Settings::of(CLUSTER);
+    settings.enis.prefixes = true;
     let mut bed = Bed::with(&world_of(world), settings);
     bed.add_node("one", "m5.large", "subnet-a");
     bed.run(MINUTE);

@@ -31,10 +31,8 @@ fn wide() -> World {
 
 /// Nodes that need an ENI each beside their own: prefixes, and the primary ENI left alone.
 fn bed(count: usize, world: &World) -> Bed {
-    let settings = Settings {
-        prefixes: true,
-        ..Settings::of(CLUSTER)
-    };
+    let mut settings = Settings::of(CLUSTER);
+    settings.enis.prefixes = true;
     let mut bed = Bed::with(world, settings);
     for number in 0..count {
         add(&mut bed, number);

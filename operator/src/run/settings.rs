@@ -1,7 +1,7 @@
 //! Settings of the fleet, from the configuration.
 
 use cloud::call::budget::Rate;
-use fleet::{PoolSettings, ReleaseMode, Settings};
+use fleet::{EniSettings, PoolSettings, RateSettings, ReadSettings, ReleaseMode, Settings};
 
 use crate::config::{Config, GroupsFallback, Release};
 
@@ -15,9 +15,11 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
         ((*action).into(), rate)
     });
     Settings {
-        eni_tags: config.eni.tags.clone(),
-        prefixes: config.eni.prefixes,
-        primary_groups: config.eni.groups_fallback == GroupsFallback::Primary,
+        enis: EniSettings {
+            tags: config.eni.tags.clone(),
+            prefixes: config.eni.prefixes,
+            primary_groups: config.eni.groups_fallback == GroupsFallback::Primary,
+        },
         surge: config.addresses.surge,
         release: match config.addresses.release {
             Release::On => ReleaseMode::On,
@@ -31,11 +33,15 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
             advertised: config.pools.advertise,
             migrate_pod_cidrs: config.pools.migrate_pod_cidrs,
         },
-        share: config.ec2.share.get(),
-        rates: rates.collect(),
-        listing: config.ec2.reads.enis.get(),
-        subnets: config.ec2.reads.subnets.get(),
-        vpc_reads: config.ec2.reads.network.get(),
+        rates: RateSettings {
+            share: config.ec2.share.get(),
+            own: rates.collect(),
+        },
+        reads: ReadSettings {
+            enis: config.ec2.reads.enis.get(),
+            subnets: config.ec2.reads.subnets.get(),
+            network: config.ec2.reads.network.get(),
+        },
         ..Settings::of(cluster)
     }
 }

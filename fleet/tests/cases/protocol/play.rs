@@ -89,11 +89,9 @@ pub(super) struct Play {
 
 impl Play {
     pub(super) fn new(seed: u64) -> Self {
-        let settings = Settings {
-            release: ReleaseMode::On,
-            prefixes: seed.is_multiple_of(2),
-            ..Settings::of(CLUSTER)
-        };
+        let mut settings = Settings::of(CLUSTER);
+        settings.release = ReleaseMode::On;
+        settings.enis.prefixes = seed.is_multiple_of(2);
         let mut bed = Bed::with(&world(), settings);
         let mut agents = Vec::new();
         for name in ["one", "two"] {
