@@ -116,11 +116,11 @@ fn eni(ipv6_prefixes: &[&str]) -> EniStatus {
                 .iter()
                 .map(|text| text.parse().unwrap())
                 .collect(),
+            with_own: true,
         },
         groups: ["sg-1".to_owned()].into(),
         tags: [("k".to_owned(), "v".to_owned())].into(),
         public_ip: "198.51.100.1".parse().ok(),
-        use_primary: true,
     }
 }
 

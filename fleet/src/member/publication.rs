@@ -66,7 +66,7 @@ impl Publication {
 
     /// Gives the blocks of an ENI to pods.
     fn give(&mut self, entry: &EniStatus, blocks: Vec<IpNet>, eni: &Eni) {
-        let own = eni.own.filter(|_| entry.use_primary);
+        let own = eni.own.filter(|_| entry.blocks.with_own);
         let own = own.map(|own| IpNet::from(IpAddr::V4(own)));
         for block in blocks.into_iter().chain(own) {
             self.blocks.insert(block, entry.id.clone());
@@ -147,9 +147,9 @@ fn entry(
         groups: eni.groups.iter().map(ToString::to_string).collect(),
         tags: eni.tags.clone(),
         public_ip: eni.public,
-        use_primary: member.node.rules.use_primary && index != 0,
         ..EniStatus::default()
     };
+    status.blocks.with_own = member.node.rules.use_primary && index != 0;
     for block in blocks {
         status.blocks.insert(*block);
     }

@@ -33,8 +33,6 @@ pub struct EniStatus {
     pub tags: BTreeMap<String, String>,
     /// Its public address.
     pub public_ip: Option<Ipv4Addr>,
-    /// `use-primary-address`: pods get its own address too.
-    pub use_primary: bool,
 }
 
 /// The subnet of an ENI.
@@ -66,6 +64,8 @@ pub struct BlocksStatus {
     pub prefixes: BTreeSet<Ipv4Net>,
     /// IPv6 prefixes.
     pub ipv6_prefixes: BTreeSet<Ipv6Net>,
+    /// `use-primary-address`: pods get the ENI's own address too.
+    pub with_own: bool,
 }
 
 impl BlocksStatus {
@@ -143,7 +143,7 @@ impl EniStatus {
             let (first, last) = (prefix.network(), prefix.broadcast());
             (u32::from(first)..=u32::from(last)).map(|address| IpAddr::V4(address.into()))
         });
-        let own = self.ip.filter(|_| self.use_primary).map(IpAddr::V4);
+        let own = self.ip.filter(|_| self.blocks.with_own).map(IpAddr::V4);
         let single = self.blocks.addresses.iter().copied();
         single.chain(of_prefixes).chain(own).collect()
     }
@@ -193,11 +193,11 @@ mod tests {
                 addresses: ["10.0.1.20".parse().unwrap()].into(),
                 prefixes: ["10.0.1.64/28".parse().unwrap()].into(),
                 ipv6_prefixes: ["2001:db8:0:1:a::/80".parse().unwrap()].into(),
+                with_own: false,
             },
             groups: ["sg-1".to_owned()].into(),
             tags: [("k".to_owned(), "v".to_owned())].into(),
             public_ip: "198.51.100.1".parse().ok(),
-            use_primary: false,
         }
     }
 
@@ -215,10 +215,8 @@ mod tests {
         addresses.extend((64..80).map(|last| format!("10.0.1.{last}")));
         expected["addresses"] = json!(addresses);
         assert_eq!(Value::Object(eni().entry()), expected);
-        let own = EniStatus {
-            use_primary: true,
-            ..eni()
-        };
+        let mut own = eni();
+        own.blocks.with_own = true;
         let list = own.entry()["addresses"].as_array().unwrap().len();
         assert_eq!(list, 18);
     }
