@@ -33,7 +33,7 @@ pub use self::call::pause::{Pause, Pauses};
 pub use self::call::token::Seed;
 pub use self::inventory::Inventory;
 pub use self::object::block::{Kind, PREFIX_SIZE, PREFIX_V4, PREFIX_V6, blocks};
-pub use self::object::eni::{AttachState, Attachment, Eni, InterfaceKind};
+pub use self::object::eni::{AttachState, Attachment, Eni, InterfaceKind, Placement};
 pub use self::object::id::{
     AllocationId, AttachmentId, EniId, GroupId, InstanceId, RouteTableId, SubnetId, VpcId,
 };

@@ -36,9 +36,9 @@ pub fn serves<'a>(eni: &Eni, pools: &'a Pools, subnets: &Subnets) -> Serves<'a> 
     if let Some((name, _)) = named.and_then(|name| pools.get_key_value(name)) {
         return Serves::Pool(name);
     }
-    let subnet_tags = subnets.get(&eni.subnet).map(|it| &it.tags);
+    let subnet_tags = subnets.get(&eni.placement.subnet).map(|it| &it.tags);
     let bound = pools.iter().filter_map(|(name, binding)| {
-        let verdict = binding.binds_tagged(&eni.tags, eni.subnet.as_str(), subnet_tags);
+        let verdict = binding.binds_tagged(&eni.tags, eni.placement.subnet.as_str(), subnet_tags);
         (verdict != Some(false)).then_some((name.as_str(), verdict))
     });
     let bound: Vec<_> = bound.collect();
@@ -119,10 +119,11 @@ mod tests {
 
     #[test]
     fn a_tag_counts_before_bindings_and_two_bindings_are_none() {
-        let tagged = |tags: &[(&str, &str)], subnet: &str| Eni {
-            subnet: subnet.into(),
-            tags: map(tags),
-            ..eni("eni-1")
+        let tagged = |tags: &[(&str, &str)], subnet: &str| {
+            let mut eni = eni("eni-1");
+            eni.placement.subnet = subnet.into();
+            eni.tags = map(tags);
+            eni
         };
         let mut both = subnet("subnet-1", 9);
         let mut other = subnet("subnet-2", 9);

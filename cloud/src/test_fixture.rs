@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::object::subnet::{Location, Subnet};
 use crate::object::tags;
-use crate::{AttachState, Attachment, Eni, InterfaceKind, Tags};
+use crate::{AttachState, Attachment, Eni, InterfaceKind, Placement, Tags};
 
 /// The name of the tests' cluster.
 pub(crate) const CLUSTER: &str = "blue";
@@ -20,9 +20,11 @@ pub(crate) fn epoch() -> Timestamp {
 pub(crate) fn eni(id: &str) -> Eni {
     Eni {
         id: id.into(),
-        vpc: "vpc-1".into(),
-        subnet: "subnet-1".into(),
-        zone: "a".to_owned(),
+        placement: Placement {
+            vpc: "vpc-1".into(),
+            subnet: "subnet-1".into(),
+            zone: "a".to_owned(),
+        },
         mac: [2, 0, 0, 0, 0, 1],
         kind: InterfaceKind::Standard,
         description: String::new(),

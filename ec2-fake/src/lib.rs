@@ -24,8 +24,8 @@ pub use self::call::{
     Assign, Associate, Attach, Call, Change, Create, Describe, Filter, Modify, Request, What,
 };
 pub use self::cloud::{
-    AttachState, Attachment, Cloud, Effect, Elastic, Eni, Instance, InstanceState, Logged,
-    LoggedPage, Public, Reply, Subnet,
+    Addresses, AttachState, Attachment, Cloud, Effect, Elastic, Eni, Instance, InstanceState,
+    Logged, LoggedPage, Placement, Public, Reply, Subnet,
 };
 pub use self::error::{Failure, Result};
 pub use self::family::Family;

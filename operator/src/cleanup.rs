@@ -103,7 +103,7 @@ fn remnant(eni: &Eni, fate: Fate) -> Remnant {
     let instance = eni.attachment.as_ref().and_then(|it| it.instance.as_ref());
     Remnant {
         eni: eni.id.to_string(),
-        subnet: eni.subnet.to_string(),
+        subnet: eni.placement.subnet.to_string(),
         instance: instance.map(ToString::to_string),
         created: eni.tags.get(tags::CREATED_AT).cloned(),
         fate,

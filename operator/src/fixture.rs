@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use cloud::{Eni, InterfaceKind, Tags};
+use cloud::{Eni, InterfaceKind, Placement, Tags};
 
 /// An ENI that nothing holds.
 pub(crate) fn eni(id: &str, tags: Tags) -> Eni {
     Eni {
         id: id.into(),
-        vpc: "vpc-1".into(),
-        subnet: "subnet-1".into(),
-        zone: "a".to_owned(),
+        placement: Placement {
+            vpc: "vpc-1".into(),
+            subnet: "subnet-1".into(),
+            zone: "a".to_owned(),
+        },
         mac: [2, 0, 0, 0, 0, 1],
         kind: InterfaceKind::Standard,
         description: String::new(),

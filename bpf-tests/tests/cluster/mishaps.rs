@@ -153,7 +153,9 @@ fn the_subnet_is_full(cluster: &mut Cluster) {
     };
     scales(cluster, 2 * MANY - FEW);
     let others = site(cluster).cloud.peek(|cloud| {
-        let others = cloud.interfaces().filter(|eni| eni.subnet != SUBNET);
+        let others = cloud
+            .interfaces()
+            .filter(|eni| eni.placement.subnet != SUBNET);
         others.count()
     });
     assert!(others > 0, "no ENI is in another subnet");

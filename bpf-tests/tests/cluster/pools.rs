@@ -91,7 +91,7 @@ impl Pool {
                 return false;
             }
             assert_eq!(eni.groups, [self.group], "{pod:?}");
-            assert_eq!(eni.subnet, subnet(self.subnet), "{pod:?}");
+            assert_eq!(eni.placement.subnet, subnet(self.subnet), "{pod:?}");
             true
         });
         assert_eq!(of_pool[0], of_pool[1], "{pod:?}");
@@ -104,7 +104,7 @@ fn eni_of(cluster: &Cluster, pod: &PodAt, family: Family) -> Arc<ec2_fake::Eni> 
     let address = pod.at(family).unwrap().address;
     site(cluster).cloud.peek(|cloud| {
         let mut enis = cloud.interfaces();
-        let eni = enis.find(|eni| eni.nets().any(|net| net.contains(&address)));
+        let eni = enis.find(|eni| eni.addresses.nets().any(|net| net.contains(&address)));
         Arc::clone(eni.unwrap())
     })
 }

@@ -61,7 +61,9 @@ impl Agent {
     /// Checks that EC2 has taken no claimed address.
     fn check(&self, bed: &Bed) {
         let attached: BTreeSet<String> = bed.cloud.peek(|cloud| {
-            let blocks = cloud.interfaces().flat_map(|eni| eni.blocks.iter());
+            let blocks = cloud
+                .interfaces()
+                .flat_map(|eni| eni.addresses.blocks.iter());
             blocks.map(ToString::to_string).collect()
         });
         let lost: Vec<_> = self.claimed.difference(&attached).collect();

@@ -120,9 +120,12 @@ fn a_block_that_nobody_claims_goes_back() {
     eventually(SOON, "the operator's mark", look).unwrap();
     claim(10);
     let look = || {
-        let attached: usize = bed
-            .cloud
-            .peek(|cloud| cloud.interfaces().map(|eni| eni.blocks.len()).sum());
+        let attached: usize = bed.cloud.peek(|cloud| {
+            cloud
+                .interfaces()
+                .map(|eni| eni.addresses.blocks.len())
+                .sum()
+        });
         check(attached == 10, || {
             format!("{attached} blocks, {}", bed.logs())
         })

@@ -84,7 +84,7 @@ fn assign(view: &View<'_>, share: &Share<'_>, wanted: Blocks) -> Option<Step> {
         let family = wanted.kind.family();
         let slots = learned.slots(&eni.id, family, &view.limits, view.world.now);
         let free = slots.saturating_sub(eni.taken(family));
-        let subnet = view.world.facts.subnets.get(&eni.subnet)?;
+        let subnet = view.world.facts.subnets.get(&eni.placement.subnet)?;
         let room = view
             .world
             .memory
@@ -97,7 +97,7 @@ fn assign(view: &View<'_>, share: &Share<'_>, wanted: Blocks) -> Option<Step> {
     let (_, _, eni, count) = candidates.min_by_key(|(free, id, _, _)| (*free, *id))?;
     Some(Step::Assign {
         eni: eni.id.clone(),
-        subnet: eni.subnet.clone(),
+        subnet: eni.placement.subnet.clone(),
         blocks: Blocks { count, ..wanted },
     })
 }
@@ -109,19 +109,7 @@ fn create(
     family: Family,
     ipv4: Option<Blocks>,
 ) -> Result<Step, Condition> {
-    let slots = match family {
-        Family::V4 => view.limits.slots,
-        Family::V6 => view.limits.slots_v6,
-    };
-    if view.free_index().is_none() || slots == 0 {
-        let detail = format!(
-            "instance {} has {} of {} ENIs and their slots are taken",
-            view.instance,
-            view.attached(),
-            view.limits.adapters
-        );
-        return Err(Condition::new(Reason::AtCapacity, detail));
-    }
+    let slots = slots_of_new(view, family)?;
     let (facts, memory, now) = (view.world.facts, view.world.memory, view.world.now);
     let (location, pressure) = (&share.location, &memory.pressure);
     let places = location.places(&facts.subnets, family, pressure, now);
@@ -169,6 +157,24 @@ fn create(
         ),
         token: seed.token(),
     })))
+}
+
+/// The slots that another ENI of the instance would have.
+fn slots_of_new(view: &View<'_>, family: Family) -> Result<u16, Condition> {
+    let slots = match family {
+        Family::V4 => view.limits.slots,
+        Family::V6 => view.limits.slots_v6,
+    };
+    if view.free_index().is_none() || slots == 0 {
+        let detail = format!(
+            "instance {} has {} of {} ENIs and their slots are taken",
+            view.instance,
+            view.attached(),
+            view.limits.adapters
+        );
+        return Err(Condition::new(Reason::AtCapacity, detail));
+    }
+    Ok(slots)
 }
 
 /// An IPv6 prefix comes with a new ENI if the node lacks one and the subnet has some.

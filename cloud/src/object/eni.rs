@@ -14,12 +14,8 @@ use crate::{AttachmentId, EniId, GroupId, InstanceId, SubnetId, Tags, VpcId};
 pub struct Eni {
     /// Its id.
     pub id: EniId,
-    /// Its VPC.
-    pub vpc: VpcId,
-    /// Its subnet.
-    pub subnet: SubnetId,
-    /// Its availability zone.
-    pub zone: String,
+    /// The part of the network that it is in.
+    pub placement: Placement,
     /// Its MAC.
     pub mac: [u8; 6],
     /// The kind of interface.
@@ -40,6 +36,17 @@ pub struct Eni {
     pub is_pending: bool,
     /// Its attachment.
     pub attachment: Option<Attachment>,
+}
+
+/// The part of the network that an ENI is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Its VPC.
+    pub vpc: VpcId,
+    /// Its subnet.
+    pub subnet: SubnetId,
+    /// Its availability zone.
+    pub zone: String,
 }
 
 /// The kind of an interface, `interfaceType` of EC2.

@@ -28,8 +28,8 @@ fn seeds(count: u64) -> u64 {
 }
 
 fn assert_converged(bed: &mut Bed, what: &str) {
-    bed.faults = 0;
-    bed.planned = None;
+    bed.faults.chance = 0;
+    bed.faults.planned = None;
     bed.run(900);
     for name in ["one", "two"] {
         let (has, wants) = (bed.available(name), 6);
@@ -74,7 +74,7 @@ fn every_fault_at_every_call_heals() {
         for number in 0..14 {
             for seed in 0..seeds(1) {
                 let mut bed = bed(seed);
-                bed.planned = Some((number, fault));
+                bed.faults.planned = Some((number, fault));
                 bed.run(120);
                 assert_converged(
                     &mut bed,
@@ -90,7 +90,7 @@ fn a_new_operator_finds_the_eni_that_a_dead_one_created_long_ago() {
     let mut bed = bed(1);
     bed.lag = 0;
     bed.nodes.remove("two");
-    bed.planned = Some((0, Fault::KilledAfter));
+    bed.faults.planned = Some((0, Fault::KilledAfter));
     bed.run(1);
     // The token is another one by now.
     bed.ec2.advance(bed.ec2.now.after(Duration::from_mins(15)));
@@ -118,7 +118,7 @@ fn a_call_without_an_answer_is_not_made_twice() {
             let mut bed = Bed::with(node);
             bed.random = super::bed::Random::new(seed);
             bed.lag = 30;
-            bed.planned = Some((number, Fault::AnswerLost));
+            bed.faults.planned = Some((number, Fault::AnswerLost));
             bed.run(5);
             bed.set_used(2);
             bed.run(100);
@@ -149,7 +149,7 @@ fn the_token_of_a_deleted_eni_is_not_used_again() {
 fn many_faults_in_a_row_heal() {
     for seed in 0..seeds(20) {
         let mut bed = bed(seed);
-        bed.faults = 30;
+        bed.faults.chance = 30;
         for round in 0..60 {
             bed.run(10);
             bed.assert_published_blocks_are_true();
@@ -169,11 +169,11 @@ fn many_faults_in_a_row_heal() {
 fn enis_of_instances_that_end_are_swept_or_end_with_them() {
     for seed in 0..seeds(10) {
         let mut bed = bed(seed);
-        bed.faults = 20;
+        bed.faults.chance = 20;
         bed.run(1 + seed * 3);
         bed.ec2.terminate("i-two");
         bed.nodes.remove("two");
-        bed.faults = 0;
+        bed.faults.chance = 0;
         bed.run(1800);
         assert!(
             bed.loose().is_empty(),

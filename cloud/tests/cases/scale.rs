@@ -88,7 +88,7 @@ fn another_user_of_the_account_slows_the_cluster_and_stops_nothing() {
 fn an_hour_of_churn_leaves_nothing_behind() {
     let mut bed = bed(12);
     bed.random = Random::new(7);
-    (bed.faults, bed.lag) = (3, 30);
+    (bed.faults.chance, bed.lag) = (3, 30);
     for minute in 0..60 {
         for n in 0..12 {
             let wanted = 8 + u32::try_from(bed.random.below(40)).unwrap();
@@ -108,7 +108,7 @@ fn an_hour_of_churn_leaves_nothing_behind() {
         bed.run(60);
         bed.assert_published_blocks_are_true();
     }
-    bed.faults = 0;
+    bed.faults.chance = 0;
     bed.run(2400);
     assert!(bed.loose().is_empty(), "{:?}", bed.loose());
     let running = &bed.ec2.instances;

@@ -205,24 +205,24 @@ fn an_eni_that_may_outlive_its_instance_is_not_marked() {
 fn prefixes_come_from_a_sibling_before_any_single_address() {
     let mut bed = Bed::with(prefixed("m5.large"));
     bed.ec2.add_subnet("sibling", 2);
-    bed.ec2.fragmented = ["own".into()].into();
+    bed.ec2.room.fragmented = ["own".into()].into();
     bed.settle();
     assert_eq!(kinds(&bed), [Kind::Prefix]);
     assert!(
         bed.ec2
             .enis
             .values()
-            .any(|eni| eni.subnet.as_str() == "sibling")
+            .any(|eni| eni.placement.subnet.as_str() == "sibling")
     );
 }
 
 #[test]
 fn a_fragmented_subnet_gives_prefixes_again_once_it_has_healed() {
     let mut bed = Bed::with(prefixed("m5.large"));
-    bed.ec2.fragmented = ["own".into()].into();
+    bed.ec2.room.fragmented = ["own".into()].into();
     bed.settle();
     assert_eq!(kinds(&bed), [Kind::Address; 8]);
-    bed.ec2.fragmented = BTreeSet::new();
+    bed.ec2.room.fragmented = BTreeSet::new();
     bed.run(15 * 60);
     bed.set_used(8);
     bed.settle();
@@ -377,7 +377,7 @@ fn an_eni_whose_indices_are_all_refused_is_kept() {
 fn a_node_that_has_another_instance_now_starts_over() {
     let mut bed = Bed::with(node("one", "m5.large"));
     bed.one().rules.first_index = 1;
-    bed.planned = Some((0, super::bed::Fault::Unsent));
+    bed.faults.planned = Some((0, super::bed::Fault::Unsent));
     bed.run(1);
     let mut replaced = node("two", "m5.large");
     replaced.rules.first_index = 1;
@@ -487,7 +487,7 @@ fn ipv6_is_one_prefix_and_its_lack_keeps_no_ipv4_away() {
     bed.set_requested("one", 8, 0);
     let subnet = bed.ec2.subnets.values_mut().next().unwrap();
     subnet.ipv6 = "2001:db8::/64".parse().ok();
-    bed.ec2.without_v6 = ["own".into()].into();
+    bed.ec2.room.without_v6 = ["own".into()].into();
     bed.set_requested("one", 8, 24);
     bed.settle();
     assert_eq!(
@@ -495,7 +495,7 @@ fn ipv6_is_one_prefix_and_its_lack_keeps_no_ipv4_away() {
         (8, 1)
     );
     assert_eq!(reasons(&bed), [Reason::SubnetFull]);
-    bed.ec2.without_v6 = BTreeSet::new();
+    bed.ec2.room.without_v6 = BTreeSet::new();
     bed.run(15 * 60);
     bed.settle();
     assert_eq!(kinds(&bed).last(), Some(&Kind::PrefixV6));
@@ -511,7 +511,7 @@ fn a_new_eni_brings_the_ipv6_prefix_with_it_or_comes_without() {
         bed.one().rules.first_index = 1;
         bed.ec2.subnets.values_mut().next().unwrap().ipv6 = "2001:db8::/64".parse().ok();
         if full {
-            bed.ec2.without_v6 = ["own".into()].into();
+            bed.ec2.room.without_v6 = ["own".into()].into();
         }
         bed.set_requested("one", 8, 24);
         bed.settle();
@@ -538,7 +538,7 @@ fn a_subnet_with_ipv6_alone_gives_the_ipv6_prefix() {
         .ec2
         .enis
         .values()
-        .find(|eni| eni.subnet.as_str() == "v6")
+        .find(|eni| eni.placement.subnet.as_str() == "v6")
         .unwrap();
     assert_eq!(
         (eni.own, eni.blocks.len(), eni.is_attached()),

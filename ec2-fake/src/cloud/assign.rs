@@ -28,11 +28,12 @@ impl Cloud {
         } else {
             Vec::new()
         };
-        let subnet = self.subnets.get_mut(&eni.subnet);
+        let subnet = self.network.subnets.get_mut(&eni.placement.subnet);
         let space = subnet.and_then(|subnet| subnet.space_mut(assign.family));
         let space = space.ok_or_else(|| {
             let family = assign.family;
-            Failure::value(format!("subnet {} has no {family:?} CIDR", eni.subnet))
+            let subnet = &eni.placement.subnet;
+            Failure::value(format!("subnet {subnet} has no {family:?} CIDR"))
         })?;
         for (_, net) in &moved {
             space.give_back(net);
@@ -52,8 +53,10 @@ impl Cloud {
         for (owner, net) in moved {
             self.drop_blocks(&owner, &[net]);
         }
-        self.edit(&assign.eni, |eni| eni.blocks.extend(blocks.iter().copied()));
-        self.effects.push(Effect::Assigned {
+        self.edit(&assign.eni, |eni| {
+            eni.addresses.blocks.extend(blocks.iter().copied());
+        });
+        self.time.effects.push(Effect::Assigned {
             eni: assign.eni.clone(),
             blocks: blocks.clone(),
         });
@@ -77,7 +80,7 @@ impl Cloud {
         if assign.ask.blocks() > 0 && !limits.has_prefixes() {
             return Err(no_prefixes(limits));
         }
-        check_count(eni.slots(assign.family) + wanted, most, limits)
+        check_count(eni.addresses.slots(assign.family) + wanted, most, limits)
     }
 
     /// The addresses of a request that other interfaces of the subnet have, with their owners.
@@ -86,10 +89,12 @@ impl Cloud {
         for address in &ask.addresses {
             let net = IpNet::from(*address);
             let owner = self.interfaces().find(|other| {
-                other.subnet == eni.subnet && other.id != eni.id && other.nets().any(|it| it == net)
+                other.placement.subnet == eni.placement.subnet
+                    && other.id != eni.id
+                    && other.addresses.nets().any(|it| it == net)
             });
             let Some(owner) = owner else { continue };
-            if !owner.blocks.contains(&net) {
+            if !owner.addresses.blocks.contains(&net) {
                 return Err(Failure::value(format!(
                     "{address} is the primary address of {}",
                     owner.id
@@ -114,7 +119,10 @@ impl Cloud {
         if blocks.is_empty() {
             return Err(missing(assign.family));
         }
-        let primary = eni.primary.map(|address| IpNet::from(IpAddr::V4(address)));
+        let primary = eni
+            .addresses
+            .primary
+            .map(|address| IpNet::from(IpAddr::V4(address)));
         if let Some(net) = blocks.iter().find(|net| Some(**net) == primary) {
             return Err(Failure::value(format!(
                 "{} is the primary address of '{}' and cannot be unassigned",
@@ -122,14 +130,17 @@ impl Cloud {
                 eni.id
             )));
         }
-        if let Some(net) = blocks.iter().find(|net| !eni.blocks.contains(net)) {
+        if let Some(net) = blocks
+            .iter()
+            .find(|net| !eni.addresses.blocks.contains(net))
+        {
             return Err(Failure::value(format!(
                 "Some of [{net}] are not assigned to interface {}",
                 eni.id
             )));
         }
-        let subnet = eni.subnet.clone();
-        if let Some(subnet) = self.subnets.get_mut(&subnet) {
+        let subnet = eni.placement.subnet.clone();
+        if let Some(subnet) = self.network.subnets.get_mut(&subnet) {
             for net in &blocks {
                 subnet.give_back(net);
             }
@@ -145,8 +156,9 @@ impl Cloud {
     /// Takes blocks from an interface; the subnet's view of them stays.
     fn drop_blocks(&mut self, id: &str, blocks: &[IpNet]) {
         self.edit(id, |eni| {
-            eni.blocks.retain(|net| !blocks.contains(net));
-            eni.public
+            eni.addresses.blocks.retain(|net| !blocks.contains(net));
+            eni.addresses
+                .public
                 .retain(|address, _| !blocks.contains(&IpNet::from(IpAddr::V4(*address))));
         });
         for elastic in self.addresses.values_mut() {
@@ -160,7 +172,7 @@ impl Cloud {
                 elastic.association = None;
             }
         }
-        self.effects.push(Effect::Unassigned {
+        self.time.effects.push(Effect::Unassigned {
             eni: id.to_owned(),
             blocks: blocks.to_vec(),
         });

@@ -26,7 +26,7 @@ impl Cloud {
             card: attach.card,
             index: attach.index,
             state: AttachState::Attaching,
-            since: self.now,
+            since: self.time.now,
             delete_on_termination: false,
         };
         self.edit(&attach.eni, |eni| eni.attachment = Some(attachment));
@@ -113,7 +113,7 @@ impl Cloud {
                 attachment.state = AttachState::Detaching;
             }
         });
-        self.effects.push(Effect::Detached {
+        self.time.effects.push(Effect::Detached {
             eni: eni.clone(),
             instance: attachment.instance,
         });
@@ -145,7 +145,7 @@ fn check_states(eni: &Eni, instance: &Instance) -> Result<()> {
             ));
         }
     }
-    if eni.zone != instance.zone {
+    if eni.placement.zone != instance.zone {
         return Err(Failure::combination(format!(
             "interface {} and instance {} are not in one availability zone",
             eni.id, instance.id
@@ -156,8 +156,8 @@ fn check_states(eni: &Eni, instance: &Instance) -> Result<()> {
 
 fn check_slots(eni: &Eni, limits: &Limits) -> Result<()> {
     for (family, most) in [(Family::V4, limits.ipv4), (Family::V6, limits.ipv6)] {
-        check_count(eni.slots(family), most, limits)?;
-        let mut blocks = eni.blocks_of(family);
+        check_count(eni.addresses.slots(family), most, limits)?;
+        let mut blocks = eni.addresses.of(family);
         if !limits.has_prefixes() && blocks.any(|net| !space::is_single(net)) {
             return Err(no_prefixes(limits));
         }

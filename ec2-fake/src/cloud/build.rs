@@ -1,13 +1,17 @@
 //! A cloud from its document, and what people do to instances.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::due::Due;
-use super::{AttachState, Attachment, Cloud, Elastic, Eni, Instance, InstanceState, Past, Subnet};
+use super::object::{Addresses, Placement};
+use super::{
+    AttachState, Attachment, Cloud, Elastic, Eni, Gate, Instance, InstanceState, Network, Past,
+    Subnet, Timeline,
+};
 use crate::error::{Failure, Result};
 use crate::fault::Faults;
 use crate::settings::throttle::Buckets;
@@ -22,23 +26,29 @@ impl Cloud {
     pub fn build(world: &World, now: Timestamp) -> Result<Self> {
         let mut cloud = Self {
             settings: world.settings.clone(),
-            now,
+            time: Timeline {
+                now,
+                due: BTreeMap::new(),
+                effects: Vec::new(),
+            },
             counter: 0,
             random: fastrand::Rng::with_seed(world.settings.seed),
-            vpcs: by_id(&world.vpcs, |vpc| &vpc.id),
-            subnets: BTreeMap::new(),
-            tables: by_id(&world.route_tables, |table| &table.id),
-            groups: by_id(&world.groups, |group| &group.id),
+            network: Network {
+                vpcs: by_id(&world.vpcs, |vpc| &vpc.id),
+                subnets: BTreeMap::new(),
+                tables: by_id(&world.route_tables, |table| &table.id),
+                groups: by_id(&world.groups, |group| &group.id),
+            },
             instances: BTreeMap::new(),
             enis: BTreeMap::new(),
             of_instance: BTreeMap::new(),
             addresses: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            due: BTreeMap::new(),
-            effects: Vec::new(),
-            buckets: Buckets::new(world.settings.rates.clone()),
-            faults: Faults(world.faults.clone()),
-            principals: world.principals.clone(),
+            gate: Gate {
+                buckets: Buckets::new(world.settings.rates.clone()),
+                faults: Faults(world.faults.clone()),
+                principals: world.principals.clone(),
+            },
             log: VecDeque::new(),
         };
         for spec in &world.subnets {
@@ -60,7 +70,7 @@ impl Cloud {
     }
 
     fn add_subnet(&mut self, spec: &world::Subnet) -> Result<()> {
-        if !self.vpcs.contains_key(&spec.vpc) {
+        if !self.network.vpcs.contains_key(&spec.vpc) {
             return Err(Failure::value(format!("{}: no VPC {}", spec.id, spec.vpc)));
         }
         let space = |cidr| Space::new(cidr, &spec.reservations);
@@ -80,7 +90,7 @@ impl Cloud {
             })?;
             space.take(&ask)?;
         }
-        self.subnets.insert(spec.id.clone(), subnet);
+        self.network.subnets.insert(spec.id.clone(), subnet);
         Ok(())
     }
 
@@ -133,7 +143,7 @@ impl Cloud {
     }
 
     pub(super) fn set_state(&mut self, id: &str, state: InstanceState) {
-        let (now, kept) = (self.now, self.kept());
+        let (now, kept) = (self.time.now, self.kept());
         let Some(past) = self.instances.get_mut(id) else {
             return;
         };
@@ -152,6 +162,7 @@ impl Cloud {
             )));
         }
         let subnet = self
+            .network
             .subnets
             .get_mut(&spec.subnet)
             .ok_or_else(|| Failure::value(format!("{}: no subnet {}", spec.id, spec.subnet)))?;
@@ -173,12 +184,12 @@ impl Cloud {
             subnet: spec.subnet.clone(),
             zone: subnet.spec.zone.clone(),
             state,
-            launched: self.now,
+            launched: self.time.now,
             tags: spec.tags.clone(),
             interface_limit: spec.interface_limit,
         };
         let mut eni = self.new_eni(&instance.subnet, spec.groups.clone())?;
-        eni.primary = primary.first().and_then(|net| match net.addr() {
+        eni.addresses.primary = primary.first().and_then(|net| match net.addr() {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
@@ -188,14 +199,15 @@ impl Cloud {
             card: 0,
             index: 0,
             state: AttachState::Attached,
-            since: self.now,
+            since: self.time.now,
             delete_on_termination: true,
         });
         self.of_instance
             .insert(spec.id.clone(), vec![eni.id.clone()]);
         self.instances
-            .insert(spec.id.clone(), Past::new(self.now, instance));
-        self.enis.insert(eni.id.clone(), Past::new(self.now, eni));
+            .insert(spec.id.clone(), Past::new(self.time.now, instance));
+        self.enis
+            .insert(eni.id.clone(), Past::new(self.time.now, eni));
         Ok(())
     }
 
@@ -208,16 +220,16 @@ impl Cloud {
         let mac: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Eni {
             id,
-            subnet: spec.id.clone(),
-            vpc: spec.vpc.clone(),
-            zone: spec.zone.clone(),
+            placement: Placement {
+                subnet: spec.id.clone(),
+                vpc: spec.vpc.clone(),
+                zone: spec.zone.clone(),
+            },
             mac: format!("02:{}", mac.join(":")),
             description: String::new(),
             kind: "interface".to_owned(),
             groups,
-            primary: None,
-            blocks: BTreeSet::new(),
-            public: BTreeMap::new(),
+            addresses: Addresses::default(),
             tags: world::Tags::new(),
             source_dest_check: true,
             requester_managed: false,
@@ -227,7 +239,7 @@ impl Cloud {
     }
 
     pub(super) fn subnet(&self, id: &str) -> Result<&Subnet> {
-        self.subnets.get(id).ok_or_else(|| {
+        self.network.subnets.get(id).ok_or_else(|| {
             Failure::new(
                 "InvalidSubnetID.NotFound",
                 format!("The subnet ID '{id}' does not exist"),

@@ -12,10 +12,13 @@ impl Cloud {
     /// With the first fault: an address of two interfaces, an interface with more slots than its
     /// instance allows, two interfaces at one index, or a subnet that counts other addresses.
     pub fn check(&self) -> Result<(), String> {
-        for subnet in self.subnets.values() {
+        for subnet in self.network.subnets.values() {
             let mut nets = Vec::new();
-            for eni in self.interfaces().filter(|eni| eni.subnet == subnet.spec.id) {
-                nets.extend(eni.nets().map(|net| (net, &eni.id)));
+            for eni in self
+                .interfaces()
+                .filter(|eni| eni.placement.subnet == subnet.spec.id)
+            {
+                nets.extend(eni.addresses.nets().map(|net| (net, &eni.id)));
             }
             nets.sort_by_key(|(net, _)| (net.network(), net.prefix_len()));
             for pair in nets.windows(2) {
@@ -42,7 +45,7 @@ impl Cloud {
                 if !places.insert((attachment.card, attachment.index)) {
                     return Err(format!("{instance} has two at index {}", attachment.index));
                 }
-                if limits.is_some_and(|limits| eni.slots(Family::V4) > limits.ipv4) {
+                if limits.is_some_and(|limits| eni.addresses.slots(Family::V4) > limits.ipv4) {
                     return Err(format!("{} has too many addresses", eni.id));
                 }
             }

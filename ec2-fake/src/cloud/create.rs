@@ -37,12 +37,12 @@ impl Cloud {
         let nets = self.take_new(create)?;
         let mut nets = nets.into_iter();
         if self.subnet(&create.subnet)?.spec.ipv4.is_some() {
-            eni.primary = nets.next().and_then(|net| match net.addr() {
+            eni.addresses.primary = nets.next().and_then(|net| match net.addr() {
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,
             });
         }
-        eni.blocks = nets.collect();
+        eni.addresses.blocks = nets.collect();
         kind.clone_into(&mut eni.kind);
         eni.description.clone_from(&create.description);
         eni.tags.clone_from(&create.tags);
@@ -52,19 +52,23 @@ impl Cloud {
             eni.is_pending = true;
             self.schedule(pending, Due::Made(id.clone()));
         }
-        let past = Past::new(self.now, eni);
+        let past = Past::new(self.time.now, eni);
         let answer = past.latest().map(Arc::clone);
         self.enis.insert(id.clone(), past);
         if let Some(token) = &create.token {
             self.tokens
-                .insert(token.clone(), (self.now, create.clone(), id));
+                .insert(token.clone(), (self.time.now, create.clone(), id));
         }
         created(answer, create)
     }
 
     /// The answer of an earlier call with the token.
     fn remembered(&mut self, create: &Create) -> Result<Option<Answer>> {
-        let horizon = self.now.checked_sub(TOKEN_KEPT).unwrap_or(self.now);
+        let horizon = self
+            .time
+            .now
+            .checked_sub(TOKEN_KEPT)
+            .unwrap_or(self.time.now);
         self.tokens.retain(|_, (since, ..)| *since > horizon);
         let Some(token) = &create.token else {
             return Ok(None);
@@ -130,7 +134,7 @@ impl Cloud {
             ));
         }
         for id in groups {
-            let group = self.groups.get(id).ok_or_else(|| {
+            let group = self.network.groups.get(id).ok_or_else(|| {
                 Failure::new(
                     "InvalidGroup.NotFound",
                     format!("The security group '{id}' does not exist"),
@@ -148,14 +152,14 @@ impl Cloud {
         if !groups.is_empty() {
             return Ok(groups.to_vec());
         }
-        let mut defaults = self.groups.values();
+        let mut defaults = self.network.groups.values();
         let default = defaults.find(|group| group.vpc == *vpc && group.name == "default");
         Ok(default.map(|group| group.id.clone()).into_iter().collect())
     }
 
     /// Takes all addresses of a new interface, or none; the primary one comes first.
     fn take_new(&mut self, create: &Create) -> Result<Vec<IpNet>> {
-        let Some(subnet) = self.subnets.get_mut(&create.subnet) else {
+        let Some(subnet) = self.network.subnets.get_mut(&create.subnet) else {
             return Ok(Vec::new());
         };
         let mut asks = Vec::new();
@@ -210,14 +214,14 @@ impl Cloud {
 
     /// Removes an interface that is not attached.
     pub(super) fn remove(&mut self, id: &str) {
-        let (now, kept) = (self.now, self.kept());
+        let (now, kept) = (self.time.now, self.kept());
         let Some(past) = self.enis.get_mut(id) else {
             return;
         };
         if let Some(eni) = past.latest().map(Arc::clone) {
             past.set(now, None, kept);
-            if let Some(subnet) = self.subnets.get_mut(&eni.subnet) {
-                for net in eni.nets() {
+            if let Some(subnet) = self.network.subnets.get_mut(&eni.placement.subnet) {
+                for net in eni.addresses.nets() {
                     subnet.give_back(&net);
                 }
             }

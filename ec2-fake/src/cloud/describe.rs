@@ -29,7 +29,7 @@ impl Cloud {
             self.settings.lag_listing
         };
         let age = lag.draw(&mut self.random);
-        let seen = self.now.checked_sub(age).unwrap_or(self.now);
+        let seen = self.time.now.checked_sub(age).unwrap_or(self.time.now);
         let mut items = self.items(describe.what, seen);
         if by_id {
             let is_pending = |id: &str| self.interface(id).is_some_and(|eni| eni.is_pending);
@@ -37,7 +37,7 @@ impl Cloud {
             items = chosen(items, describe)?;
         } else if describe.what == What::GroupsForVpc {
             let vpc = describe.ids.first().map_or("", String::as_str);
-            if !self.vpcs.contains_key(vpc) {
+            if !self.network.vpcs.contains_key(vpc) {
                 return Err(not_found(What::Vpcs, vpc));
             }
             items.retain(|item| matches!(item, Item::Group(group) if group.vpc == vpc));
@@ -61,14 +61,19 @@ impl Cloud {
                 .map(|eni| Item::Interface(Arc::clone(eni)))
                 .collect(),
             What::RouteTables => self
+                .network
                 .tables
                 .values()
                 .cloned()
                 .map(Item::RouteTable)
                 .collect(),
-            What::Groups | What::GroupsForVpc => {
-                self.groups.values().cloned().map(Item::Group).collect()
-            }
+            What::Groups | What::GroupsForVpc => self
+                .network
+                .groups
+                .values()
+                .cloned()
+                .map(Item::Group)
+                .collect(),
             What::Subnets => {
                 let item = |subnet: &super::Subnet| {
                     let free = subnet
@@ -76,10 +81,10 @@ impl Cloud {
                         .map_or(0, crate::space::Space::free);
                     Item::Subnet(subnet.spec.clone(), free)
                 };
-                self.subnets.values().map(item).collect()
+                self.network.subnets.values().map(item).collect()
             }
             What::Tags => self.tag_items(seen),
-            What::Vpcs => self.vpcs.values().cloned().map(Item::Vpc).collect(),
+            What::Vpcs => self.network.vpcs.values().cloned().map(Item::Vpc).collect(),
         }
     }
 
@@ -91,7 +96,7 @@ impl Cloud {
     fn addresses_at(&self, seen: Timestamp) -> Vec<Item> {
         let mut associations = BTreeMap::new();
         for eni in self.enis_at(seen) {
-            for (private, public) in &eni.public {
+            for (private, public) in &eni.addresses.public {
                 let association = (public.association.clone(), eni.id.clone(), *private);
                 associations.insert(public.allocation.as_str(), (association, eni));
             }

@@ -73,34 +73,34 @@ pub enum Effect {
 impl Cloud {
     /// Carries out the due changes. A time before the last one counts as the last one.
     pub fn advance(&mut self, now: Timestamp) {
-        while let Some(((at, number), _)) = self.due.first_key_value() {
+        while let Some(((at, number), _)) = self.time.due.first_key_value() {
             let key = (*at, *number);
             if key.0 > now {
                 break;
             }
-            self.now = self.now.max(key.0);
-            if let Some(due) = self.due.remove(&key) {
+            self.time.now = self.time.now.max(key.0);
+            if let Some(due) = self.time.due.remove(&key) {
                 self.happen(due);
             }
         }
-        self.now = self.now.max(now);
+        self.time.now = self.time.now.max(now);
     }
 
     /// The time of the next change that comes by itself.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.due.first_key_value().map(|((at, _), _)| *at)
+        self.time.due.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Takes the effects that were not taken yet, in their order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.time.effects)
     }
 
     pub(super) fn schedule(&mut self, delay: SignedDuration, due: Due) {
         self.counter += 1;
-        let at = self.now.checked_add(delay).unwrap_or(Timestamp::MAX);
-        self.due.insert((at, self.counter), due);
+        let at = self.time.now.checked_add(delay).unwrap_or(Timestamp::MAX);
+        self.time.due.insert((at, self.counter), due);
     }
 
     fn happen(&mut self, due: Due) {
@@ -109,7 +109,7 @@ impl Cloud {
                 let pending = self.instance(&id).map(|instance| instance.state);
                 if pending == Some(InstanceState::Pending) {
                     self.set_state(&id, InstanceState::Running);
-                    self.effects.push(Effect::Running { instance: id });
+                    self.time.effects.push(Effect::Running { instance: id });
                 }
             }
             Due::Terminated(id) => self.end(&id),
@@ -142,7 +142,7 @@ impl Cloud {
                 eni: eni.clone(),
                 instance,
             };
-            self.effects.push(effect);
+            self.time.effects.push(effect);
             let delay = self.settings.attached.draw(&mut self.random);
             self.schedule(delay, Due::Attached { eni, attachment });
         }
@@ -174,7 +174,7 @@ impl Cloud {
                 continue;
             };
             if attachment.state != AttachState::Detaching {
-                self.effects.push(Effect::Detached {
+                self.time.effects.push(Effect::Detached {
                     eni: eni.clone(),
                     instance: instance.to_owned(),
                 });
@@ -185,7 +185,7 @@ impl Cloud {
             }
         }
         self.set_state(instance, InstanceState::Terminated);
-        self.effects.push(Effect::Terminated {
+        self.time.effects.push(Effect::Terminated {
             instance: instance.to_owned(),
         });
     }

@@ -21,9 +21,9 @@ impl Cloud {
         let eni = self.known(&id)?;
         let private = associate
             .private
-            .or(eni.primary)
+            .or(eni.addresses.primary)
             .ok_or_else(|| Failure::value(format!("interface {id} has no private IPv4 address")))?;
-        if !eni.has_address(private) {
+        if !eni.addresses.has(private) {
             return Err(Failure::value(format!(
                 "{private} is not assigned to interface {id}"
             )));
@@ -31,14 +31,18 @@ impl Cloud {
         let here = before
             .as_ref()
             .is_some_and(|(_, of, address)| *of == id && *address == private);
-        let occupied = eni.public.contains_key(&private) || before.is_some();
+        let occupied = eni.addresses.public.contains_key(&private) || before.is_some();
         if occupied && !here && !associate.reassociate {
             return Err(Failure::new(
                 "Resource.AlreadyAssociated",
                 format!("{ip} or {private} is already associated"),
             ));
         }
-        let displaced = eni.public.get(&private).map(|old| old.association.clone());
+        let displaced = eni
+            .addresses
+            .public
+            .get(&private)
+            .map(|old| old.association.clone());
         if let Some((association, ..)) = before {
             self.release(&association);
         }
@@ -55,7 +59,7 @@ impl Cloud {
             association: association.clone(),
         };
         self.edit(&id, |eni| {
-            eni.public.insert(private, public);
+            eni.addresses.public.insert(private, public);
         });
         Ok(Answer::Associated(association))
     }
@@ -111,7 +115,7 @@ impl Cloud {
             return false;
         };
         self.edit(&eni, |eni| {
-            eni.public.remove(&private);
+            eni.addresses.public.remove(&private);
         });
         true
     }

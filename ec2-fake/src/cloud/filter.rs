@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use wildmatch::WildMatch;
 
-use super::Eni;
+use super::{Elastic, Eni};
 use crate::answer::Item;
 use crate::call::{Filter, What};
 use crate::error::{Failure, Result};
 use crate::family::Family;
-use crate::world::Tags;
+use crate::world::{self, Tags};
 
 /// The id of an item, which listings are ordered by.
 pub(super) fn id_of(item: &Item) -> String {
@@ -160,23 +160,7 @@ pub(super) fn values(item: &Item, name: &str) -> Option<Vec<String>> {
         }
     }
     match item {
-        Item::Address(elastic, eni) => {
-            let association = elastic.association.as_ref();
-            let of_eni = |eni: &Eni| {
-                let attachment = eni.attachment.as_ref();
-                attachment.map(|attachment| attachment.instance.clone())
-            };
-            let value = match name {
-                "allocation-id" => Some(elastic.id.clone()),
-                "public-ip" => Some(elastic.ip.to_string()),
-                "association-id" => association.map(|(id, ..)| id.clone()),
-                "network-interface-id" => association.map(|(_, eni, _)| eni.clone()),
-                "private-ip-address" => association.map(|(_, _, ip)| ip.to_string()),
-                "instance-id" => eni.as_deref().and_then(of_eni),
-                _ => return None,
-            };
-            Some(value.into_iter().collect())
-        }
+        Item::Address(elastic, eni) => address_values(elastic, eni.as_deref(), name),
         Item::Group(group) => match name {
             "group-id" => Some(vec![group.id.clone()]),
             "group-name" => Some(vec![group.name.clone()]),
@@ -192,15 +176,7 @@ pub(super) fn values(item: &Item, name: &str) -> Option<Vec<String>> {
             "association.main" => Some(vec![table.main.to_string()]),
             _ => None,
         },
-        Item::Subnet(subnet, free) => match name {
-            "subnet-id" => Some(vec![subnet.id.clone()]),
-            "vpc-id" => Some(vec![subnet.vpc.clone()]),
-            "availability-zone" | "availabilityZone" => Some(vec![subnet.zone.clone()]),
-            "state" => Some(vec!["available".to_owned()]),
-            "cidr-block" | "cidr" => Some(texts(subnet.ipv4)),
-            "available-ip-address-count" => Some(vec![free.to_string()]),
-            _ => None,
-        },
+        Item::Subnet(subnet, free) => subnet_values(subnet, *free, name),
         Item::Tag {
             resource,
             kind,
@@ -229,6 +205,36 @@ pub(super) fn values(item: &Item, name: &str) -> Option<Vec<String>> {
     }
 }
 
+fn address_values(elastic: &Elastic, eni: Option<&Eni>, name: &str) -> Option<Vec<String>> {
+    let association = elastic.association.as_ref();
+    let of_eni = |eni: &Eni| {
+        let attachment = eni.attachment.as_ref();
+        attachment.map(|attachment| attachment.instance.clone())
+    };
+    let value = match name {
+        "allocation-id" => Some(elastic.id.clone()),
+        "public-ip" => Some(elastic.ip.to_string()),
+        "association-id" => association.map(|(id, ..)| id.clone()),
+        "network-interface-id" => association.map(|(_, eni, _)| eni.clone()),
+        "private-ip-address" => association.map(|(_, _, ip)| ip.to_string()),
+        "instance-id" => eni.and_then(of_eni),
+        _ => return None,
+    };
+    Some(value.into_iter().collect())
+}
+
+fn subnet_values(subnet: &world::Subnet, free: u128, name: &str) -> Option<Vec<String>> {
+    match name {
+        "subnet-id" => Some(vec![subnet.id.clone()]),
+        "vpc-id" => Some(vec![subnet.vpc.clone()]),
+        "availability-zone" | "availabilityZone" => Some(vec![subnet.zone.clone()]),
+        "state" => Some(vec!["available".to_owned()]),
+        "cidr-block" | "cidr" => Some(texts(subnet.ipv4)),
+        "available-ip-address-count" => Some(vec![free.to_string()]),
+        _ => None,
+    }
+}
+
 fn instance_values(
     instance: &super::Instance,
     enis: &[std::sync::Arc<Eni>],
@@ -239,7 +245,9 @@ fn instance_values(
             let attachment = eni.attachment.as_ref();
             attachment.is_some_and(|found| found.index == 0 && found.card == 0)
         };
-        enis.iter().find(first).and_then(|eni| eni.primary)
+        enis.iter()
+            .find(first)
+            .and_then(|eni| eni.addresses.primary)
     };
     match name {
         "instance-id" => Some(vec![instance.id.clone()]),
@@ -270,28 +278,34 @@ fn eni_values(eni: &Eni, name: &str) -> Option<Vec<String>> {
     }
     let is_address = |net: &IpNet| crate::space::is_single(net);
     let singles = |family: Family| {
-        let nets = eni.nets().filter(is_address).map(|net| net.addr());
+        let nets = eni
+            .addresses
+            .nets()
+            .filter(is_address)
+            .map(|net| net.addr());
         texts(nets.filter(move |address: &IpAddr| Family::of(address) == family))
     };
-    let prefixes = |family: Family| texts(eni.blocks_of(family).filter(|net| !is_address(net)));
+    let prefixes = |family: Family| texts(eni.addresses.of(family).filter(|net| !is_address(net)));
     match name {
         "network-interface-id" => Some(vec![eni.id.clone()]),
-        "subnet-id" => Some(vec![eni.subnet.clone()]),
-        "vpc-id" => Some(vec![eni.vpc.clone()]),
-        "availability-zone" => Some(vec![eni.zone.clone()]),
+        "subnet-id" => Some(vec![eni.placement.subnet.clone()]),
+        "vpc-id" => Some(vec![eni.placement.vpc.clone()]),
+        "availability-zone" => Some(vec![eni.placement.zone.clone()]),
         "status" => Some(vec![eni.status().to_owned()]),
         "description" => Some(vec![eni.description.clone()]),
         "interface-type" => Some(vec![eni.kind.clone()]),
         "mac-address" => Some(vec![eni.mac.clone()]),
         "group-id" => Some(eni.groups.clone()),
-        "private-ip-address" => Some(texts(eni.primary)),
+        "private-ip-address" => Some(texts(eni.addresses.primary)),
         "addresses.private-ip-address" => Some(singles(Family::V4)),
         "ipv6-addresses.ipv6-address" => Some(singles(Family::V6)),
         "ipv4-prefix.ipv4-prefix" => Some(prefixes(Family::V4)),
         "ipv6-prefix.ipv6-prefix" => Some(prefixes(Family::V6)),
         "requester-managed" => Some(vec![eni.requester_managed.to_string()]),
         "source-dest-check" => Some(vec![eni.source_dest_check.to_string()]),
-        "association.public-ip" => Some(texts(eni.public.values().map(|public| public.ip))),
+        "association.public-ip" => {
+            Some(texts(eni.addresses.public.values().map(|public| public.ip)))
+        }
         _ => None,
     }
 }

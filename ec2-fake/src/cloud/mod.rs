@@ -29,7 +29,10 @@ use crate::settings::throttle::{self, Buckets};
 use crate::world::{self, Principal};
 use due::Due;
 pub use due::Effect;
-pub use object::{AttachState, Attachment, Elastic, Eni, Instance, InstanceState, Public, Subnet};
+pub use object::{
+    Addresses, AttachState, Attachment, Elastic, Eni, Instance, InstanceState, Placement, Public,
+    Subnet,
+};
 use past::Past;
 
 /// Calls that the log keeps.
@@ -86,25 +89,53 @@ pub struct Reply {
 #[derive(Clone, Debug)]
 pub struct Cloud {
     settings: Settings,
-    now: Timestamp,
+    time: Timeline,
     counter: u64,
     random: fastrand::Rng,
-    vpcs: BTreeMap<String, world::Vpc>,
-    subnets: BTreeMap<String, Subnet>,
-    tables: BTreeMap<String, world::RouteTable>,
-    groups: BTreeMap<String, world::Group>,
+    network: Network,
     instances: BTreeMap<String, Past<Instance>>,
     enis: BTreeMap<String, Past<Eni>>,
     /// Interfaces of each instance, whatever the state of their attachments.
     of_instance: BTreeMap<String, Vec<String>>,
     addresses: BTreeMap<String, Elastic>,
     tokens: BTreeMap<String, (Timestamp, Create, String)>,
+    gate: Gate,
+    log: VecDeque<Logged>,
+}
+
+/// The present, and what changes with time.
+#[derive(Clone, Debug)]
+struct Timeline {
+    now: Timestamp,
     due: BTreeMap<(Timestamp, u64), Due>,
     effects: Vec<Effect>,
+}
+
+/// The VPCs, and what is in them before there are instances.
+#[derive(Clone, Debug)]
+struct Network {
+    vpcs: BTreeMap<String, world::Vpc>,
+    subnets: BTreeMap<String, Subnet>,
+    tables: BTreeMap<String, world::RouteTable>,
+    groups: BTreeMap<String, world::Group>,
+}
+
+impl Network {
+    /// The VPC of a subnet, a security group or a route table.
+    fn vpc_of(&self, id: &str) -> Option<&str> {
+        let subnet = self.subnets.get(id).map(|subnet| &subnet.spec.vpc);
+        let group = || self.groups.get(id).map(|group| &group.vpc);
+        let table = || self.tables.get(id).map(|table| &table.vpc);
+        subnet.or_else(group).or_else(table).map(String::as_str)
+    }
+}
+
+/// Request rates, injected faults and rights, which a call meets before it is carried out.
+#[derive(Clone, Debug)]
+struct Gate {
     buckets: Buckets,
     faults: Faults,
     principals: BTreeMap<String, Principal>,
-    log: VecDeque<Logged>,
 }
 
 impl Cloud {
@@ -113,7 +144,7 @@ impl Cloud {
         self.advance(now);
         let action = request.call.action();
         let ids = request.call.ids();
-        let fault = self.faults.of(action, &|name| ids.contains(&name));
+        let fault = self.gate.faults.of(action, &|name| ids.contains(&name));
         let outcome = self.judged(caller, request, fault.as_ref());
         let delivery = match &fault {
             Some(FaultKind::Unheard | FaultKind::AnswerLost) => Delivery::Lost,
@@ -126,7 +157,7 @@ impl Cloud {
             self.log.pop_front();
         }
         self.log.push_back(Logged {
-            at: self.now,
+            at: self.time.now,
             caller: caller.to_owned(),
             action,
             error: outcome.as_ref().err().map(|failure| failure.code.clone()),
@@ -145,7 +176,12 @@ impl Cloud {
         if matches!(fault, Some(FaultKind::Unheard)) {
             return Err(Failure::new("RequestTimeout", "the request was not heard"));
         }
-        if self.settings.throttle && !self.buckets.take(&budget(&request.call), self.now) {
+        if self.settings.throttle
+            && !self
+                .gate
+                .buckets
+                .take(&budget(&request.call), self.time.now)
+        {
             return Err(Failure::new(
                 "RequestLimitExceeded",
                 "Request limit exceeded.",
@@ -187,26 +223,23 @@ impl Cloud {
     /// The caller of an access key.
     #[must_use]
     pub fn principal(&self, key: &str) -> Option<&Principal> {
-        self.principals.get(key)
+        self.gate.principals.get(key)
     }
 
     /// Reports if calls need no credentials.
     pub(crate) fn has_no_principals(&self) -> bool {
-        self.principals.is_empty()
+        self.gate.principals.is_empty()
     }
 
     /// The VPC of a subnet, a security group or a route table.
     pub(crate) fn vpc_of(&self, id: &str) -> Option<&str> {
-        let subnet = self.subnets.get(id).map(|subnet| &subnet.spec.vpc);
-        let group = || self.groups.get(id).map(|group| &group.vpc);
-        let table = || self.tables.get(id).map(|table| &table.vpc);
-        subnet.or_else(group).or_else(table).map(String::as_str)
+        self.network.vpc_of(id)
     }
 
     /// The name of a security group.
     #[cfg(feature = "server")]
     pub(crate) fn group_name(&self, id: &str) -> Option<&str> {
-        self.groups.get(id).map(|group| group.name.as_str())
+        self.network.groups.get(id).map(|group| group.name.as_str())
     }
 
     /// The allocation and the interface of an association.
@@ -230,7 +263,7 @@ impl Cloud {
 
     /// Injects a fault.
     pub fn inject(&mut self, fault: crate::fault::Fault) {
-        self.faults.0.push(fault);
+        self.gate.faults.0.push(fault);
     }
 
     /// Every interface, as it is now.
@@ -284,7 +317,7 @@ impl Cloud {
 
     /// Changes an interface and keeps the version before.
     fn edit(&mut self, id: &str, change: impl FnOnce(&mut Eni)) {
-        let (now, kept) = (self.now, self.kept());
+        let (now, kept) = (self.time.now, self.kept());
         let Some(past) = self.enis.get_mut(id) else {
             return;
         };

@@ -17,10 +17,10 @@ impl Cloud {
                 if groups.is_empty() {
                     return Err(Failure::value("an interface needs a security group"));
                 }
-                let groups = self.checked_groups(&eni.subnet, groups)?;
+                let groups = self.checked_groups(&eni.placement.subnet, groups)?;
                 self.edit(&modify.eni, |eni| eni.groups = groups);
                 let eni = modify.eni.clone();
-                self.effects.push(Effect::Regrouped { eni });
+                self.time.effects.push(Effect::Regrouped { eni });
             }
             Change::Description(text) => {
                 self.edit(&modify.eni, |eni| eni.description.clone_from(text));
@@ -77,15 +77,15 @@ impl Cloud {
         let eni = self.interface(id).map(|eni| &eni.tags);
         let instance = || self.instance(id).map(|instance| &instance.tags);
         eni.or_else(instance)
-            .or_else(|| self.subnets.get(id).map(|subnet| &subnet.spec.tags))
-            .or_else(|| self.groups.get(id).map(|group| &group.tags))
-            .or_else(|| self.vpcs.get(id).map(|vpc| &vpc.tags))
-            .or_else(|| self.tables.get(id).map(|table| &table.tags))
+            .or_else(|| self.network.subnets.get(id).map(|subnet| &subnet.spec.tags))
+            .or_else(|| self.network.groups.get(id).map(|group| &group.tags))
+            .or_else(|| self.network.vpcs.get(id).map(|vpc| &vpc.tags))
+            .or_else(|| self.network.tables.get(id).map(|table| &table.tags))
             .or_else(|| self.addresses.get(id).map(|elastic| &elastic.tags))
     }
 
     fn add_tags(&mut self, id: &str, tags: &Tags) {
-        let (now, kept) = (self.now, self.kept());
+        let (now, kept) = (self.time.now, self.kept());
         self.edit(id, |eni| eni.tags.extend(tags.clone()));
         if let Some(past) = self.instances.get_mut(id)
             && let Some(instance) = past.latest()
@@ -94,10 +94,14 @@ impl Cloud {
             instance.tags.extend(tags.clone());
             past.set(now, Some(Arc::new(instance)), kept);
         }
-        let subnet = self.subnets.get_mut(id).map(|subnet| &mut subnet.spec.tags);
-        let group = self.groups.get_mut(id).map(|group| &mut group.tags);
-        let vpc = self.vpcs.get_mut(id).map(|vpc| &mut vpc.tags);
-        let table = self.tables.get_mut(id).map(|table| &mut table.tags);
+        let subnet = self
+            .network
+            .subnets
+            .get_mut(id)
+            .map(|subnet| &mut subnet.spec.tags);
+        let group = self.network.groups.get_mut(id).map(|group| &mut group.tags);
+        let vpc = self.network.vpcs.get_mut(id).map(|vpc| &mut vpc.tags);
+        let table = self.network.tables.get_mut(id).map(|table| &mut table.tags);
         let elastic = self.addresses.get_mut(id).map(|elastic| &mut elastic.tags);
         for found in [subnet, group, vpc, table, elastic].into_iter().flatten() {
             found.extend(tags.clone());

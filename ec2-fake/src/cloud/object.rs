@@ -16,12 +16,8 @@ use crate::world::{self, Tags};
 pub struct Eni {
     /// The id.
     pub id: String,
-    /// The subnet.
-    pub subnet: String,
-    /// The VPC.
-    pub vpc: String,
-    /// The availability zone.
-    pub zone: String,
+    /// The part of the network that it is in.
+    pub placement: Placement,
     /// The MAC.
     pub mac: String,
     /// The description.
@@ -30,12 +26,8 @@ pub struct Eni {
     pub kind: String,
     /// The security groups.
     pub groups: Vec<String>,
-    /// The primary IPv4 address; an interface of an IPv6-only subnet has none.
-    pub primary: Option<Ipv4Addr>,
-    /// All other addresses and prefixes, of both families.
-    pub blocks: BTreeSet<IpNet>,
-    /// Elastic IP addresses by private address.
-    pub public: BTreeMap<Ipv4Addr, Public>,
+    /// The addresses.
+    pub addresses: Addresses,
     /// The tags.
     pub tags: Tags,
     /// The check of source and destination.
@@ -46,6 +38,57 @@ pub struct Eni {
     pub is_pending: bool,
     /// The attachment.
     pub attachment: Option<Attachment>,
+}
+
+/// The part of the network that an interface is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The subnet.
+    pub subnet: String,
+    /// The VPC.
+    pub vpc: String,
+    /// The availability zone.
+    pub zone: String,
+}
+
+/// The addresses of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The primary IPv4 address; an interface of an IPv6-only subnet has none.
+    pub primary: Option<Ipv4Addr>,
+    /// All other addresses and prefixes, of both families.
+    pub blocks: BTreeSet<IpNet>,
+    /// Elastic IP addresses by private address.
+    pub public: BTreeMap<Ipv4Addr, Public>,
+}
+
+impl Addresses {
+    /// Addresses and prefixes of a family, without the primary address.
+    pub fn of(&self, family: Family) -> impl Iterator<Item = &IpNet> {
+        self.blocks
+            .iter()
+            .filter(move |net| Family::of(&net.addr()) == family)
+    }
+
+    /// Everything of both families, the primary address included.
+    pub fn nets(&self) -> impl Iterator<Item = IpNet> + '_ {
+        let primary = self.primary.map(|address| IpNet::from(IpAddr::V4(address)));
+        primary.into_iter().chain(self.blocks.iter().copied())
+    }
+
+    /// Slots that a family takes.
+    #[must_use]
+    pub fn slots(&self, family: Family) -> usize {
+        let primary = family == Family::V4 && self.primary.is_some();
+        self.of(family).count() + usize::from(primary)
+    }
+
+    /// Reports if it is a private address by itself, not as part of a prefix.
+    #[must_use]
+    pub fn has(&self, address: Ipv4Addr) -> bool {
+        self.nets()
+            .any(|net| net == IpNet::from(IpAddr::V4(address)))
+    }
 }
 
 /// An Elastic IP address of an interface.
@@ -112,33 +155,6 @@ impl Eni {
         } else {
             "available"
         }
-    }
-
-    /// Addresses and prefixes of a family, without the primary address.
-    pub fn blocks_of(&self, family: Family) -> impl Iterator<Item = &IpNet> {
-        self.blocks
-            .iter()
-            .filter(move |net| Family::of(&net.addr()) == family)
-    }
-
-    /// Everything of both families, the primary address included.
-    pub fn nets(&self) -> impl Iterator<Item = IpNet> + '_ {
-        let primary = self.primary.map(|address| IpNet::from(IpAddr::V4(address)));
-        primary.into_iter().chain(self.blocks.iter().copied())
-    }
-
-    /// Slots that a family takes.
-    #[must_use]
-    pub fn slots(&self, family: Family) -> usize {
-        let primary = family == Family::V4 && self.primary.is_some();
-        self.blocks_of(family).count() + usize::from(primary)
-    }
-
-    /// Reports if it is a private address of the interface by itself, not as part of a prefix.
-    #[must_use]
-    pub fn has_address(&self, address: Ipv4Addr) -> bool {
-        self.nets()
-            .any(|net| net == IpNet::from(IpAddr::V4(address)))
     }
 }
 

@@ -217,13 +217,19 @@ fn addresses_have_one_owner_and_move_only_when_allowed() {
     );
     again.reassign = true;
     call(&mut cloud, Call::Assign(again)).unwrap();
-    assert!(cloud.interface(&one).unwrap().blocks.is_empty());
+    assert!(cloud.interface(&one).unwrap().addresses.blocks.is_empty());
     let gone = assign(&one, Family::V4, ask);
     assert_eq!(
         code(call(&mut cloud, Call::Unassign(gone))),
         "InvalidParameterValue"
     );
-    let primary = cloud.interface(&one).unwrap().primary.unwrap().to_string();
+    let primary = cloud
+        .interface(&one)
+        .unwrap()
+        .addresses
+        .primary
+        .unwrap()
+        .to_string();
     let of_primary = assign(&one, Family::V4, addresses(&[&primary]));
     assert_eq!(
         code(call(&mut cloud, Call::Unassign(of_primary))),
@@ -246,7 +252,13 @@ fn a_member_of_a_prefix_is_no_address_to_unassign() {
             ..creation()
         },
     );
-    let prefix = *cloud.interface(&eni).unwrap().blocks.first().unwrap();
+    let prefix = *cloud
+        .interface(&eni)
+        .unwrap()
+        .addresses
+        .blocks
+        .first()
+        .unwrap();
     let member = assign(&eni, Family::V4, addresses(&[&prefix.addr().to_string()]));
     assert_eq!(
         code(call(&mut cloud, Call::Unassign(member))),
@@ -569,7 +581,9 @@ fn an_elastic_address_has_one_place() {
     let Answer::Associated(id) = call(&mut cloud, associate("i-3", true)).unwrap() else {
         panic!("no association");
     };
-    let holders = cloud.interfaces().filter(|eni| !eni.public.is_empty());
+    let holders = cloud
+        .interfaces()
+        .filter(|eni| !eni.addresses.public.is_empty());
     assert_eq!(holders.count(), 1);
     call(&mut cloud, Call::Disassociate(id.clone())).unwrap();
     let again = call(&mut cloud, Call::Disassociate(id));
@@ -594,7 +608,7 @@ proptest! {
                 4 => Call::Assign(assign(&eni, Family::V4, Ask { count, ..Ask::default() })),
                 5 => Call::Assign(assign(&eni, Family::V6, prefixes(1))),
                 6 => {
-                    let blocks = of.map(|eni| eni.blocks.clone()).unwrap_or_default();
+                    let blocks = of.map(|eni| eni.addresses.blocks.clone()).unwrap_or_default();
                     let nets = blocks.into_iter().filter(|net| net.prefix_len() == 28);
                     let ask = Ask { prefixes: nets.take(count).collect(), ..Ask::default() };
                     Call::Unassign(assign(&eni, Family::V4, ask))

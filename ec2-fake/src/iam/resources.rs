@@ -2,7 +2,7 @@
 //! keys for Amazon EC2".
 
 use super::{Context, Question};
-use crate::call::{Call, Change};
+use crate::call::{Associate, Call, Change, Create};
 use crate::cloud::Cloud;
 
 impl Cloud {
@@ -11,19 +11,7 @@ impl Cloud {
         let action = call.action();
         match call {
             Call::Describe(_) => vec![self.question(action, "*".to_owned(), self.global())],
-            Call::Create(create) => {
-                let mut context = self.global();
-                context.request_tags(&create.tags);
-                let new = self.arn("network-interface", "*");
-                let mut all = vec![self.question(action, new.clone(), context.clone())];
-                all.push(self.on_subnet(action, &create.subnet));
-                all.extend(create.groups.iter().map(|id| self.on_group(action, id)));
-                if !create.tags.is_empty() {
-                    context.set("ec2:CreateAction", action);
-                    all.push(self.question("CreateTags", new, context));
-                }
-                all
-            }
+            Call::Create(create) => self.on_creation(action, create),
             Call::Attach(attach) => vec![
                 self.on_interface(action, &attach.eni),
                 self.on_instance(action, &attach.instance),
@@ -58,22 +46,7 @@ impl Cloud {
                 };
                 resources.iter().map(tagged).collect()
             }
-            Call::Associate(associate) => {
-                let mut all = vec![self.on_address(action, &associate.allocation)];
-                all.extend(
-                    associate
-                        .instance
-                        .iter()
-                        .map(|id| self.on_instance(action, id)),
-                );
-                let eni = associate.eni.clone();
-                let primary = || self.primary_of(associate.instance.as_deref()?);
-                all.extend(
-                    eni.or_else(primary)
-                        .map(|id| self.on_interface(action, &id)),
-                );
-                all
-            }
+            Call::Associate(associate) => self.on_association(action, associate),
             Call::Disassociate(association) => {
                 let elastic = self.elastic_of(association);
                 let (allocation, eni) = elastic.unwrap_or(("*".to_owned(), "*".to_owned()));
@@ -83,6 +56,31 @@ impl Cloud {
                 ]
             }
         }
+    }
+
+    fn on_creation(&self, action: &'static str, create: &Create) -> Vec<Question> {
+        let mut context = self.global();
+        context.request_tags(&create.tags);
+        let new = self.arn("network-interface", "*");
+        let mut all = vec![self.question(action, new.clone(), context.clone())];
+        all.push(self.on_subnet(action, &create.subnet));
+        all.extend(create.groups.iter().map(|id| self.on_group(action, id)));
+        if !create.tags.is_empty() {
+            context.set("ec2:CreateAction", action);
+            all.push(self.question("CreateTags", new, context));
+        }
+        all
+    }
+
+    fn on_association(&self, action: &'static str, associate: &Associate) -> Vec<Question> {
+        let mut all = vec![self.on_address(action, &associate.allocation)];
+        let instance = associate.instance.iter();
+        all.extend(instance.map(|id| self.on_instance(action, id)));
+        let eni = associate.eni.clone();
+        let primary = || self.primary_of(associate.instance.as_deref()?);
+        let eni = eni.or_else(primary);
+        all.extend(eni.map(|id| self.on_interface(action, &id)));
+        all
     }
 
     fn question(&self, action: &'static str, resource: String, context: Context) -> Question {
@@ -123,10 +121,10 @@ impl Cloud {
 
     fn on_interface(&self, action: &'static str, id: &str) -> Question {
         let eni = self.interface(id);
-        let mut context = self.of_resource(id, eni.map(|eni| eni.vpc.as_str()));
+        let mut context = self.of_resource(id, eni.map(|eni| eni.placement.vpc.as_str()));
         if let Some(eni) = eni {
-            context.set("ec2:Subnet", self.arn("subnet", &eni.subnet));
-            context.set("ec2:AvailabilityZone", &eni.zone);
+            context.set("ec2:Subnet", self.arn("subnet", &eni.placement.subnet));
+            context.set("ec2:AvailabilityZone", &eni.placement.zone);
             context.set("ec2:NetworkInterfaceID", id);
         }
         self.question(action, self.arn("network-interface", id), context)

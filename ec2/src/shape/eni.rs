@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use aws_sdk_ec2::types::{AttachmentStatus, NetworkInterface, NetworkInterfaceAttachment};
 use cloud::{
     AttachState, Attachment, AttachmentId, Eni, EniId, GroupId, InstanceId, InterfaceKind,
-    SubnetId, VpcId,
+    Placement, SubnetId, VpcId,
 };
 use ipnet::IpNet;
 
@@ -24,9 +24,11 @@ pub(crate) fn eni(shown: &NetworkInterface) -> Result<Eni, FieldError> {
     let kind = shown.interface_type().map_or("", |it| it.as_str());
     let groups = shown.groups().iter();
     Ok(Eni {
-        vpc: object.id("vpcId", shown.vpc_id(), VpcId::parse)?,
-        subnet: object.id("subnetId", shown.subnet_id(), SubnetId::parse)?,
-        zone: zone.to_owned(),
+        placement: Placement {
+            vpc: object.id("vpcId", shown.vpc_id(), VpcId::parse)?,
+            subnet: object.id("subnetId", shown.subnet_id(), SubnetId::parse)?,
+            zone: zone.to_owned(),
+        },
         mac: parse_mac(object, mac)?,
         kind: InterfaceKind::parse(kind),
         description: shown.description().unwrap_or_default().to_owned(),

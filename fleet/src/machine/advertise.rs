@@ -185,7 +185,7 @@ impl Fleet {
         let rules = location.rules().iter();
         let eligible = rules.flat_map(|rule| location.eligible(*rule, subnets));
         let enis = self.memory.inventory.of_instance(instance);
-        let own = enis.filter_map(|eni| subnets.get(&eni.subnet));
+        let own = enis.filter_map(|eni| subnets.get(&eni.placement.subnet));
         let all: BTreeMap<_, _> = eligible.chain(own).map(|it| (&it.id, it)).collect();
         let room = all.into_values().map(|it| {
             let taken = self.memory.pressure.taken(&it.id);

@@ -157,7 +157,7 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use cloud::call::query::Query;
-    use cloud::{InterfaceKind, Tags};
+    use cloud::{InterfaceKind, Placement, Tags};
     use jiff::Timestamp;
 
     use super::*;
@@ -194,9 +194,11 @@ mod tests {
             let (mut fleet, reading, at) = fleet(What::Enis(scope.clone()));
             let eni = Eni {
                 id: "eni-1".into(),
-                vpc: "vpc-1".into(),
-                subnet: "subnet-1".into(),
-                zone: "a".to_owned(),
+                placement: Placement {
+                    vpc: "vpc-1".into(),
+                    subnet: "subnet-1".into(),
+                    zone: "a".to_owned(),
+                },
                 mac: [2, 0, 0, 0, 0, 1],
                 kind: InterfaceKind::Standard,
                 description: String::new(),

@@ -119,25 +119,27 @@ fn entry(
     blocks: &[IpNet],
     topology: &Topology,
 ) -> Result<EniStatus, String> {
-    let subnet = topology.facts.subnets.get(&eni.subnet);
+    let place = &eni.placement;
+    let subnet = topology.facts.subnets.get(&place.subnet);
     let subnet = subnet.filter(|it| it.ipv4.is_some() || it.ipv6.is_some());
-    let subnet = subnet.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, eni.subnet))?;
-    let vpc = topology.vpcs.get(&eni.vpc);
-    let vpc = vpc.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, eni.vpc))?;
+    let subnet =
+        subnet.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, place.subnet))?;
+    let vpc = topology.vpcs.get(&place.vpc);
+    let vpc = vpc.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, place.vpc))?;
     let index = eni.attachment.as_ref().map_or(0, |it| it.index);
     let mut status = EniStatus {
         id: eni.id.to_string(),
         ip: eni.own,
         mac: mac(eni.mac),
-        zone: eni.zone.clone(),
+        zone: place.zone.clone(),
         description: eni.description.clone(),
         number: index,
         subnet: SubnetStatus {
-            id: eni.subnet.to_string(),
+            id: place.subnet.to_string(),
             cidr: subnet.ipv4,
         },
         vpc: VpcStatus {
-            id: eni.vpc.to_string(),
+            id: place.vpc.to_string(),
             primary: match vpc.primary {
                 IpNet::V4(net) => Some(net),
                 IpNet::V6(_) => None,

@@ -29,7 +29,7 @@ fn nodes_have_what_they_can_have_as_extended_resources() {
     let mut bed = Bed::with(&world(), settings());
     bed.add_node("one", "m5.large", "subnet-a");
     set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "two", "green", 8, 0);
+    want(&mut bed, "two", "green", [8, 0]);
     bed.lead();
     bed.run(SOON * 2);
     // 3 ENIs of 9 addresses, and two of four blocks.
@@ -46,7 +46,7 @@ fn nodes_have_what_they_can_have_as_extended_resources() {
         before,
         "nothing is written where nothing changes"
     );
-    want(&mut bed, "three", "green", 8, 0);
+    want(&mut bed, "three", "green", [8, 0]);
     bed.change("one", &json!({"spec": {"ipam": {"max-allocate": 12}}}));
     bed.run(SOON);
     let one = json!({"towpath.dev/ipv4-default": "12", "towpath.dev/ipv4-green": "0"});
@@ -68,7 +68,7 @@ fn every_node_has_its_turn_while_numbers_change() {
     set_pool(&mut bed, "green", &small(&["172.16.0.0/16"]));
     let name = |number: u32| format!("n{number:03}");
     for number in 0..450 {
-        want(&mut bed, &name(number), "green", 1, 0);
+        want(&mut bed, &name(number), "green", [1, 0]);
     }
     bed.lead();
     bed.run(SOON);
@@ -77,7 +77,7 @@ fn every_node_has_its_turn_while_numbers_change() {
         let early = writes(&bed);
         // The three comparisons of 30 seconds cover all nodes.
         for step in 0..3 {
-            want(&mut bed, &name(step), "green", 4 * more, 0);
+            want(&mut bed, &name(step), "green", [4 * more, 0]);
             bed.run(Duration::from_secs(10));
         }
         assert_ne!(numbers(&bed, "n449"), before, "{more}");
@@ -101,13 +101,13 @@ fn every_node_has_its_turn_while_numbers_change() {
 fn a_number_is_written_every_ten_seconds_at_most() {
     let mut bed = Bed::with(&world(), settings());
     set_pool(&mut bed, "green", &small(&["172.16.0.0/16"]));
-    want(&mut bed, "one", "green", 1, 0);
+    want(&mut bed, "one", "green", [1, 0]);
     bed.lead();
     bed.run(SOON);
     let before = bed.api.advertised["one"].1;
     for more in 2..62 {
-        want(&mut bed, "one", "green", 4 * more, 0);
-        want(&mut bed, "two", "green", 4 * more, 0);
+        want(&mut bed, "one", "green", [4 * more, 0]);
+        want(&mut bed, "two", "green", [4 * more, 0]);
         bed.run(Duration::from_secs(1));
     }
     let written = bed.api.advertised["one"].1 - before;
@@ -141,7 +141,7 @@ fn both_families_of_a_pool_are_resources() {
         "ipv6": {"cidrs": ["fd00::/124"], "maskSize": 126}
     });
     set_pool(&mut bed, "green", &pool);
-    want(&mut bed, "one", "green", 1, 1);
+    want(&mut bed, "one", "green", [1, 1]);
     bed.lead();
     bed.run(SOON);
     // Without their first and last addresses, four blocks of each family have two each.
@@ -153,14 +153,14 @@ fn both_families_of_a_pool_are_resources() {
 fn a_write_that_fails_is_named_and_repeated() {
     let mut bed = Bed::with(&world(), settings());
     set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "one", "green", 1, 0);
+    want(&mut bed, "one", "green", [1, 0]);
     let planned = Planned {
         what: "advertise",
         skip: 0,
         fault: Fault::Unsent,
         kills: false,
     };
-    bed.planned = Some(planned);
+    bed.faults.planned = Some(planned);
     bed.lead();
     let findings = |bed: &Bed| bed.fleet.why("one", bed.at()).unwrap().findings;
     let named = "extended resources of the Node are not written: no reply";

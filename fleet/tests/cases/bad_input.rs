@@ -18,7 +18,7 @@ fn bed(spec: &Value, distort: fn(&mut Items)) -> Bed {
     bed.add_node("good", "m5.large", "subnet-a");
     bed.change("bad", &json!({"spec": spec}));
     bed.run(MINUTE);
-    bed.distort = distort;
+    bed.faults.distort = distort;
     bed.lead();
     bed.request("bad", 18);
     bed.run(MINUTE * 5);
@@ -164,12 +164,12 @@ fn an_eni_without_cidrs_of_its_vpc_or_subnet_is_not_shown_and_named() {
         let named = why.obstacles.iter().any(|it| it.text.contains(text));
         assert!(named, "{:?}", why.obstacles);
         assert_eq!(bed.shown("good"), 0);
-        bed.distort = |_| {};
+        bed.faults.distort = |_| {};
         bed.until(MINUTE * 6, "the CIDRs are read", |bed| {
             bed.shown("good") == 8
         });
         // An object that has its ENIs keeps them.
-        bed.distort = distort;
+        bed.faults.distort = distort;
         bed.run(MINUTE * 20);
         assert_eq!(bed.shown("good"), 8);
         bed.assert_true(text);
@@ -244,14 +244,14 @@ fn a_time_of_day_that_jumps_loses_and_deletes_nothing() {
         bed.lead();
         bed.request("one", 18);
         bed.run(Duration::from_millis(500 * seconds));
-        bed.skew = skew;
+        bed.faults.skew = skew;
         let what = format!("{skew} after {seconds}");
         bed.until(MINUTE * 2, &what, |bed| bed.shown("one") >= 18);
         // The next leader starts with the wrong time, and its clock is corrected later.
         bed.kill();
         bed.lead();
         bed.run(MINUTE * 20);
-        bed.skew = SignedDuration::ZERO;
+        bed.faults.skew = SignedDuration::ZERO;
         bed.run(MINUTE * 20);
         assert_eq!(bed.shown("one"), 18, "{what}");
         assert_eq!(bed.calls("CreateNetworkInterface"), 1, "{what}");

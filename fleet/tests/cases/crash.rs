@@ -70,7 +70,7 @@ fn scenario(bed: &mut Bed, name: &str, what: &str) {
         });
     }
     let go_on = |bed: &mut Bed, what: &str| {
-        if !bed.is_led {
+        if !bed.lease.is_led {
             // The next leader has to wait for the end of the lease.
             bed.run(Duration::from_secs(17));
             bed.lead();
@@ -98,7 +98,7 @@ fn scenario(bed: &mut Bed, name: &str, what: &str) {
     bed.assert_no_leaks(what);
     assert!(bed.cloud.interfaces().count() <= 3, "{what}");
     assert_eq!(bed.report("one"), "", "{what}");
-    assert!(bed.planned.is_none(), "{what}: nothing was hit");
+    assert!(bed.faults.planned.is_none(), "{what}: nothing was hit");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn every_work_hit_by_every_fault_heals() {
     for (seed, (name, count)) in (0..seeds()).flat_map(|seed| WORKS.map(|it| (seed, it))) {
         for (skip, fault, kills) in cases(count) {
             let mut bed = bed(seed * 10 + u64::from(skip));
-            bed.planned = Some(Planned {
+            bed.faults.planned = Some(Planned {
                 what: name,
                 skip,
                 fault,
@@ -135,7 +135,7 @@ fn cases(count: u32) -> impl Iterator<Item = (u32, Fault, bool)> {
 fn a_call_of_a_dead_operator_that_comes_ten_minutes_late_touches_nothing_published() {
     for (name, _) in WORKS.iter().take(5) {
         let mut bed = bed(7);
-        bed.planned = Some(Planned {
+        bed.faults.planned = Some(Planned {
             what: name,
             skip: 0,
             fault: Fault::Late(Duration::from_mins(10)),
@@ -148,7 +148,7 @@ fn a_call_of_a_dead_operator_that_comes_ten_minutes_late_touches_nothing_publish
 #[test]
 fn answers_that_come_twice_change_nothing() {
     let mut bed = bed(3);
-    bed.doubles = true;
+    bed.faults.doubles = true;
     scenario(&mut bed, "", "doubled answers");
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), 1);
 }

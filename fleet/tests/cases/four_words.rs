@@ -89,7 +89,10 @@ fn answer(bed: &mut Bed) {
 }
 
 fn held(bed: &Bed) -> usize {
-    bed.cloud.interfaces().map(|it| it.blocks.len()).sum()
+    bed.cloud
+        .interfaces()
+        .map(|it| it.addresses.blocks.len())
+        .sum()
 }
 
 #[test]

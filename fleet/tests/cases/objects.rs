@@ -233,11 +233,11 @@ fn waiting_pods_come_before_spare_addresses() {
     bed.add_node("big", "m5.4xlarge", "subnet-a");
     bed.run(MINUTE);
     bed.request("big", 9);
-    bed.pods.insert("big".to_owned(), 5);
+    bed.watched.pods.insert("big".to_owned(), 5);
     let at = bed.at();
     let object = bed.api.objects["big"].clone();
     bed.fleet.take(Input::Node(Box::new(object)), at);
-    bed.fleet.take(Input::Pods(bed.pods.clone()), at);
+    bed.fleet.take(Input::Pods(bed.watched.pods.clone()), at);
     let work = bed.fleet.work(at);
     let call = work.iter().find_map(|it| match &it.task {
         Task::Call(step) => Some(step.clone()),

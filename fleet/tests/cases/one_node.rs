@@ -108,7 +108,7 @@ fn a_call_that_is_never_answered_keeps_no_other_node_waiting() {
         bed.add_node(name, "m5.large", "subnet-a");
     }
     bed.run(Duration::from_secs(30));
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what: "AssignPrivateIpAddresses",
         skip: 0,
         fault: Fault::Unsent,

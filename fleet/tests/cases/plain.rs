@@ -28,7 +28,7 @@ pub(super) fn set_pool(bed: &mut Bed, name: &str, spec: &Value) {
 }
 
 /// A node of no instance wants this many addresses of each family.
-pub(super) fn want(bed: &mut Bed, node: &str, pool: &str, ipv4: u32, ipv6: u32) {
+pub(super) fn want(bed: &mut Bed, node: &str, pool: &str, [ipv4, ipv6]: [u32; 2]) {
     let needed = json!({"ipv4-addrs": ipv4, "ipv6-addrs": ipv6});
     let requested = json!([{"pool": pool, "needed": needed}]);
     bed.change(
@@ -86,12 +86,12 @@ fn a_node_gets_blocks_of_both_families_and_more_as_its_demand_grows() {
         "ipv6": {"cidrs": ["fd00::/104"], "maskSize": 120}
     });
     set_pool(&mut bed, "green", &spec);
-    want(&mut bed, "one", "green", 8, 8);
+    want(&mut bed, "one", "green", [8, 8]);
     bed.until(SOON, "both families", |bed| blocks(bed, "one").len() == 2);
-    want(&mut bed, "two", "green", 20, 0);
+    want(&mut bed, "two", "green", [20, 0]);
     bed.until(SOON, "two blocks", |bed| blocks(bed, "two").len() == 2);
     assert_eq!(blocks(&bed, "one"), ["172.16.0.0/28", "fd00::/120"]);
-    want(&mut bed, "one", "green", 15, 8);
+    want(&mut bed, "one", "green", [15, 8]);
     bed.until(SOON, "another one", |bed| blocks(bed, "one").len() == 3);
     assert_eq!(check(&bed), 5);
     bed.run(SOON);
@@ -110,13 +110,13 @@ fn a_node_gets_blocks_of_both_families_and_more_as_its_demand_grows() {
 fn a_full_pool_is_named_and_a_new_cidr_serves_who_waits() {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/30"]));
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     bed.until(SOON, "the last block", |bed| blocks(bed, "one").len() == 1);
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.until(SOON, "the report", |bed| {
         bed.report("two").starts_with("PoolFull: ")
     });
-    want(&mut bed, "three", "absent", 1, 0);
+    want(&mut bed, "three", "absent", [1, 0]);
     bed.until(SOON, "the other report", |bed| {
         bed.report("three").starts_with("PoolUnknown: ")
     });
@@ -130,9 +130,9 @@ fn a_full_pool_is_named_and_a_new_cidr_serves_who_waits() {
     });
     bed.until(SOON, "no report", |bed| bed.report("two").is_empty());
     // Released blocks are assigned again.
-    want(&mut bed, "two", "green", 8, 0);
+    want(&mut bed, "two", "green", [8, 0]);
     bed.until(SOON, "full again", |bed| !bed.report("two").is_empty());
-    want(&mut bed, "one", "green", 0, 0);
+    want(&mut bed, "one", "green", [0, 0]);
     keep(&mut bed, "one", "green", &[]);
     bed.until(SOON, "the block of the other", |bed| {
         blocks(bed, "two").len() == 2
@@ -148,7 +148,7 @@ fn a_pool_in_use_names_its_cidrs_and_goes_after_its_last_block() {
         "green",
         &small(&["172.16.0.0/30", "172.17.0.0/30"]),
     );
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     let mark = |bed: &Bed| {
         let marks = &bed.api.pools["green"]["metadata"]["annotations"];
         marks["pool.towpath.dev/cidrs-in-use"]
@@ -162,7 +162,7 @@ fn a_pool_in_use_names_its_cidrs_and_goes_after_its_last_block() {
     let reported = faults(&bed, "green");
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(reported[0].starts_with("PoolInUse: "), "{reported:?}");
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.until(SOON, "the report", |bed| {
         bed.report("two").starts_with("PoolUnusable: ")
     });
@@ -175,12 +175,12 @@ fn a_pool_in_use_names_its_cidrs_and_goes_after_its_last_block() {
 fn nothing_is_lost_when_a_pool_shrinks_or_is_removed_by_force() {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/29"]));
-    want(&mut bed, "one", "green", 8, 0);
+    want(&mut bed, "one", "green", [8, 0]);
     bed.until(SOON, "all blocks", |bed| blocks(bed, "one").len() == 2);
     let before = blocks(&bed, "one");
     bed.api.pools.clear();
     set_pool(&mut bed, "blue", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "two", "blue", 16, 0);
+    want(&mut bed, "two", "blue", [16, 0]);
     bed.until(SOON, "what is free", |bed| blocks(bed, "two").len() == 2);
     bed.run(SOON);
     assert_eq!(blocks(&bed, "one"), before);
@@ -200,9 +200,9 @@ fn overlapping() -> Value {
 #[test]
 fn no_block_is_granted_before_the_services_are_read() {
     let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
-    bed.services = None;
+    bed.watched.services = None;
     set_pool(&mut bed, "green", &overlapping());
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.lead();
     let text = "NotReady: blocks of plain pools are granted once the ServiceCIDRs are read";
     bed.until(SOON, "the reason", |bed| {
@@ -210,7 +210,7 @@ fn no_block_is_granted_before_the_services_are_read() {
     });
     bed.run(SOON);
     assert_eq!(blocks(&bed, "two"), [""; 0]);
-    bed.services = Some(["10.200.0.0/16".parse().unwrap()].into());
+    bed.watched.services = Some(["10.200.0.0/16".parse().unwrap()].into());
     bed.until(SOON, "a block", |bed| {
         blocks(bed, "two") == ["172.16.0.0/30"]
     });
@@ -224,7 +224,7 @@ fn no_block_is_granted_before_the_vpcs_are_read() {
     let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
     bed.add_node("one", "m5.large", "subnet-a");
     set_pool(&mut bed, "green", &overlapping());
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     refuse(&mut bed, "DescribeVpcs", "UnauthorizedOperation", 1);
     bed.lead();
     let text = "NotReady: blocks of plain pools are granted once the CIDRs of vpc-1 are read";
@@ -246,7 +246,7 @@ fn a_vpc_that_ec2_does_not_have_keeps_no_block_back() {
     bed.add_node("one", "m5.large", "subnet-a");
     bed.change("one", &json!({"spec": {"eni": {"vpc-id": "vpc-9"}}}));
     set_pool(&mut bed, "green", &small(&["172.16.0.0/24"]));
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.until(SOON, "a block", |bed| {
         blocks(bed, "two") == ["172.16.0.0/30"]
     });
@@ -258,7 +258,7 @@ fn addresses_of_the_vpc_are_refused_by_name() {
     bed.add_node("one", "m5.large", "subnet-a");
     bed.until(SOON, "the VPC is read", |bed| bed.shown("one") > 0);
     set_pool(&mut bed, "green", &overlapping());
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.until(SOON, "the other CIDR serves", |bed| {
         blocks(bed, "two") == ["172.16.0.0/30"]
     });
@@ -298,18 +298,18 @@ fn a_paused_leader_that_wakes_grants_nothing_twice() {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/29"]));
     bed.run(SOON);
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what: "spec",
         skip: 0,
         fault: Fault::Unsent,
         kills: true,
     });
     // The leader plans a grant, and is paused before it sends it.
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     bed.run(SOON);
-    let late = bed.unsent.pop().unwrap();
+    let late = bed.faults.unsent.pop().unwrap();
     // The next one serves another node first.
-    want(&mut bed, "two", "green", 8, 0);
+    want(&mut bed, "two", "green", [8, 0]);
     bed.lead();
     bed.until(SOON, "the other node is served", |bed| {
         !blocks(bed, "two").is_empty()
@@ -327,17 +327,17 @@ fn a_paused_leader_that_wakes_grants_nothing_twice() {
 fn a_new_leader_lists_what_its_watch_has_not_brought_yet() {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/30"]));
-    want(&mut bed, "one", "green", 0, 0);
-    want(&mut bed, "two", "green", 0, 0);
+    want(&mut bed, "one", "green", [0, 0]);
+    want(&mut bed, "two", "green", [0, 0]);
     bed.run(SOON);
     let stale = bed.api.objects.values().cloned().collect();
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     bed.until(SOON, "a block", |bed| blocks(bed, "one").len() == 1);
     bed.kill();
     // Its watch is late by minutes.
     bed.api.lag = Duration::from_mins(5);
     bed.lead_from(stale);
-    want(&mut bed, "two", "green", 4, 0);
+    want(&mut bed, "two", "green", [4, 0]);
     bed.run(Duration::from_mins(10));
     assert_eq!(check(&bed), 1);
     assert!(
@@ -355,7 +355,7 @@ fn pod_cidrs_become_blocks_of_the_default_pool() {
     set_pool(&mut bed, "default", &small(&["172.16.0.0/28"]));
     let ipam = json!({"podCIDRs": ["172.16.0.0/30"]});
     bed.change("one", &json!({"spec": {"ipam": ipam}}));
-    want(&mut bed, "two", "default", 8, 0);
+    want(&mut bed, "two", "default", [8, 0]);
     bed.lead();
     bed.until(SOON, "both are served", |bed| {
         blocks(bed, "one").len() == 1 && blocks(bed, "two").len() == 2
@@ -387,9 +387,9 @@ fn pools_add_up_after_churn_of_nodes_and_leaders() {
                 let mut kept = blocks(&bed, node);
                 kept.pop();
                 keep(&mut bed, node, "green", &kept);
-                want(&mut bed, node, "green", 4, 0);
+                want(&mut bed, node, "green", [4, 0]);
             }
-            _ => want(&mut bed, node, "green", random(24), 0),
+            _ => want(&mut bed, node, "green", [random(24), 0]),
         }
         if round % 80 == 79 {
             bed.kill();
@@ -419,7 +419,7 @@ fn enis_of_another_pool_take_their_part_of_what_a_node_can_have() {
     let mut settings = Settings::of(CLUSTER);
     settings.pools.advertised = true;
     let mut bed = Bed::with(&world(), settings);
-    bed.pools = Some(vec![json!({"metadata": {
+    bed.watched.pools = Some(vec![json!({"metadata": {
         "name": "blue", "annotations": {"ipam.towpath.dev/eni-tags": "team=blue"}
     }})]);
     bed.add_node("one", "m5.large", "subnet-a");

@@ -29,14 +29,14 @@ fn change_pool(bed: &mut Bed, name: &str, key: &str, value: &Value) {
 fn in_use() -> Bed {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     bed.until(SOON, "a block", |bed| blocks(bed, "one").len() == 1);
     bed
 }
 
 /// The next work of that name is not sent.
 fn drop_next(bed: &mut Bed, what: &'static str, kills: bool) {
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what,
         skip: 0,
         fault: Fault::Unsent,
@@ -48,7 +48,7 @@ fn drop_next(bed: &mut Bed, what: &'static str, kills: bool) {
 fn a_pool_gives_no_block_before_it_has_its_finalizer() {
     let mut bed = bed();
     set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     let mut named = false;
     for round in 0..1_000 {
         if round < 500 {
@@ -62,11 +62,11 @@ fn a_pool_gives_no_block_before_it_has_its_finalizer() {
     assert!(named, "the failed write is named");
     assert_eq!((blocks(&bed, "one").len(), bed.report("one")), (1, ""));
     // One that is deleted before leaves nothing with a node.
-    assert!(bed.planned.is_none());
+    assert!(bed.faults.planned.is_none());
     bed.run(SOON);
     drop_next(&mut bed, "pool", false);
     set_pool(&mut bed, "red", &small(&["172.17.0.0/28"]));
-    want(&mut bed, "two", "red", 4, 0);
+    want(&mut bed, "two", "red", [4, 0]);
     bed.run(Duration::from_secs(3));
     set_pool(&mut bed, "red", &Value::Null);
     bed.until(SOON, "the report", |bed| {
@@ -142,15 +142,15 @@ fn a_pool_stays_until_no_late_grant_can_come() {
     set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
     bed.until(SOON, "the finalizer", |bed| has_finalizer(bed, "green"));
     drop_next(&mut bed, "spec", true);
-    want(&mut bed, "one", "green", 4, 0);
+    want(&mut bed, "one", "green", [4, 0]);
     bed.run(SOON);
-    let late = bed.unsent.pop().unwrap();
+    let late = bed.faults.unsent.pop().unwrap();
     set_pool(&mut bed, "green", &Value::Null);
     // The next leader does not get to change the node's object at once.
     drop_next(&mut bed, "metadata", false);
     bed.lead();
     bed.run(Duration::from_secs(4));
-    assert!(bed.planned.is_none());
+    assert!(bed.faults.planned.is_none());
     let Task::Patch { name, body, .. } = late else {
         panic!("{late:?}");
     };

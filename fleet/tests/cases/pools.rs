@@ -80,7 +80,7 @@ fn shown(bed: &Bed, name: &str, pool: &str) -> usize {
 #[test]
 fn each_pool_gets_enis_in_its_subnets_with_its_groups_and_tags() {
     let mut bed = Bed::new(&wide());
-    bed.pools = Some(blue_and_red());
+    bed.watched.pools = Some(blue_and_red());
     let spec = json!({"ipv4": {"cidrs": ["172.16.0.0/24"], "maskSize": 28}});
     bed.api.set_pool("plain", &spec, bed.now);
     for name in ["one", "two"] {
@@ -108,14 +108,14 @@ fn each_pool_gets_enis_in_its_subnets_with_its_groups_and_tags() {
             Some("blue") => {
                 blue += 1;
                 assert_eq!(
-                    (eni.subnet.as_str(), &groups[..]),
+                    (eni.placement.subnet.as_str(), &groups[..]),
                     ("subnet-blue", &["sg-blue"][..])
                 );
             }
             Some("red") => {
                 red += 1;
                 assert_eq!(
-                    (eni.subnet.as_str(), &groups[..]),
+                    (eni.placement.subnet.as_str(), &groups[..]),
                     ("subnet-red", &["sg-red"][..])
                 );
                 assert_eq!(eni.tags["team"], "red");
@@ -142,7 +142,7 @@ fn each_pool_gets_enis_in_its_subnets_with_its_groups_and_tags() {
 #[test]
 fn a_new_leader_adopts_enis_of_pools() {
     let mut bed = Bed::new(&wide());
-    bed.pools = Some(blue_and_red());
+    bed.watched.pools = Some(blue_and_red());
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 5), ("red", 9)]);
     bed.run(Duration::from_secs(30));
@@ -160,7 +160,7 @@ fn a_new_leader_adopts_enis_of_pools() {
 #[test]
 fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
     let mut bed = Bed::new(&wide());
-    bed.pools = None;
+    bed.watched.pools = None;
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 5)]);
     bed.run(Duration::from_secs(30));
@@ -172,14 +172,14 @@ fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
         bed.report("one")
     );
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), 0);
-    bed.pools = Some(vec![pool("blue", &[("subnet-ids", "vpc-1")])]);
+    bed.watched.pools = Some(vec![pool("blue", &[("subnet-ids", "vpc-1")])]);
     bed.until(SOON, "addresses", |bed| bed.shown("one") >= 8);
     bed.until(Duration::from_mins(2), "a report", |bed| {
         bed.report("one")
             .starts_with("BadPool: pool blue: metadata.annotations")
     });
     assert_eq!(bed.calls("CreateNetworkInterface"), 0);
-    bed.pools = Some(blue_and_red());
+    bed.watched.pools = Some(blue_and_red());
     bed.until(SOON, "addresses of the pool", |bed| {
         shown(bed, "one", "blue") >= 5
     });
@@ -188,7 +188,7 @@ fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
 #[test]
 fn two_pools_on_one_eni_are_named_and_the_others_served() {
     let mut bed = Bed::new(&wide());
-    bed.pools = Some(vec![
+    bed.watched.pools = Some(vec![
         pool("blue", &[("subnet-ids", "subnet-a")]),
         pool("red", &[("subnet-ids", "subnet-a")]),
     ]);
@@ -212,15 +212,15 @@ fn two_pools_on_one_eni_are_named_and_the_others_served() {
 fn serve_with(planned: Planned) {
     let what = format!("{planned:?}");
     let mut bed = Bed::new(&wide());
-    bed.pools = Some(blue_and_red());
+    bed.watched.pools = Some(blue_and_red());
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 5), ("red", 9)]);
     bed.run(SOON);
-    bed.planned = Some(planned);
+    bed.faults.planned = Some(planned);
     bed.lead();
     for round in 0..60 {
         bed.run(Duration::from_secs(10));
-        if !bed.is_led {
+        if !bed.lease.is_led {
             bed.run(Duration::from_secs(17));
             bed.lead();
         }
@@ -230,7 +230,7 @@ fn serve_with(planned: Planned) {
         }
         bed.assert_true(&what);
     }
-    assert!(bed.planned.is_none(), "{what}: nothing was hit");
+    assert!(bed.faults.planned.is_none(), "{what}: nothing was hit");
     for eni in bed.cloud.interfaces() {
         let pool = eni.tags.get(POOL_TAG).map(String::as_str);
         let (subnet, group) = match pool {
@@ -239,7 +239,7 @@ fn serve_with(planned: Planned) {
             Some("red") => ("subnet-red", "sg-red"),
             Some(other) => panic!("{what}: {other}"),
         };
-        assert_eq!(eni.subnet, subnet, "{what}");
+        assert_eq!(eni.placement.subnet, subnet, "{what}");
         assert_eq!(eni.groups, [group], "{what}");
     }
     for (pool, count) in [("default", 8), ("blue", 7), ("red", 9)] {

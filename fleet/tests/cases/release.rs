@@ -113,7 +113,7 @@ fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     let held = bed
         .cloud
         .interfaces()
-        .map(|it| it.blocks.len())
+        .map(|it| it.addresses.blocks.len())
         .sum::<usize>();
     assert_eq!(held, 10);
 }
@@ -171,7 +171,7 @@ fn a_block_that_is_claimed_again_stays_while_no_write_gets_through() {
     let all = singles(&bed);
     let given = shrink(&mut bed, 10);
     bed.until(Duration::from_mins(4), "marks", |bed| marks(bed) == given);
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what: "status",
         skip: 0,
         fault: Fault::Unsent,
@@ -181,7 +181,7 @@ fn a_block_that_is_claimed_again_stays_while_no_write_gets_through() {
     claim(&mut bed, &all);
     bed.request("one", 14);
     bed.run(Duration::from_mins(3));
-    assert!(bed.planned.is_none(), "the write was hit");
+    assert!(bed.faults.planned.is_none(), "the write was hit");
     assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
     assert_eq!((bed.shown("one"), marks(&bed)), (14, BTreeSet::new()));
 }
@@ -248,14 +248,14 @@ fn a_block_of_a_call_in_flight_is_not_shown_again() {
     let mut bed = bed(14);
     let given = shrink(&mut bed, 10);
     bed.until(Duration::from_mins(4), "marks", |bed| marks(bed) == given);
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what: "UnassignPrivateIpAddresses",
         skip: 0,
         fault: Fault::Late(Duration::from_secs(4)),
         kills: false,
     });
     bed.until(Duration::from_mins(1), "a call", |bed| {
-        bed.planned.is_none()
+        bed.faults.planned.is_none()
     });
     let now = bed.now;
     bed.api.delete("one", now);
@@ -339,12 +339,12 @@ fn an_empty_eni_of_the_operator_goes_after_ten_minutes() {
         .cloud
         .interfaces()
         .filter(|eni| eni.attachment.as_ref().is_some_and(|it| it.index == 0))
-        .flat_map(|eni| eni.blocks.iter().map(ToString::to_string))
+        .flat_map(|eni| eni.addresses.blocks.iter().map(ToString::to_string))
         .collect();
     bed.request("one", 8);
     claim(&mut bed, &primary);
     bed.until(Duration::from_mins(8), "no blocks left", |bed| {
-        let blocks = bed.cloud.interfaces().map(|eni| eni.blocks.len());
+        let blocks = bed.cloud.interfaces().map(|eni| eni.addresses.blocks.len());
         blocks.sum::<usize>() <= 9
     });
     bed.run(Duration::from_mins(8));
@@ -367,15 +367,15 @@ fn release_with(planned: Planned) {
         .cloud
         .interfaces()
         .filter(|eni| eni.attachment.as_ref().is_some_and(|it| it.index == 0))
-        .flat_map(|eni| eni.blocks.iter().map(ToString::to_string))
+        .flat_map(|eni| eni.addresses.blocks.iter().map(ToString::to_string))
         .collect();
     bed.request("one", 8);
     claim(&mut bed, &primary);
     // The next write of the status is the one with the marks.
-    bed.planned = Some(planned);
+    bed.faults.planned = Some(planned);
     for _ in 0..160 {
         bed.run(Duration::from_secs(10));
-        if !bed.is_led {
+        if !bed.lease.is_led {
             bed.run(Duration::from_secs(17));
             bed.lead();
             // Its agent writes its claims now and then, and so answers for what it does not claim.
@@ -385,7 +385,7 @@ fn release_with(planned: Planned) {
         }
         bed.assert_true(&what);
     }
-    assert!(bed.planned.is_none(), "{what}: nothing was hit");
+    assert!(bed.faults.planned.is_none(), "{what}: nothing was hit");
     assert_eq!(bed.cloud.interfaces().count(), 1, "{what}");
     assert_eq!(marks(&bed), BTreeSet::new(), "{what}");
     assert!(bed.shown("one") >= 8, "{what}");

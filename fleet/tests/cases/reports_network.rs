@@ -37,7 +37,11 @@ fn bed(world: &World, kind: &str, eni: &Value) -> Bed {
 
 /// Subnets of the ENIs, sorted.
 fn subnets(bed: &Bed) -> Vec<String> {
-    let mut all: Vec<_> = bed.cloud.interfaces().map(|it| it.subnet.clone()).collect();
+    let mut all: Vec<_> = bed
+        .cloud
+        .interfaces()
+        .map(|it| it.placement.subnet.clone())
+        .collect();
     all.sort();
     all
 }
@@ -126,7 +130,7 @@ fn r40_an_eni_that_cannot_be_shown_is_named_within_a_minute() {
     ];
     for (subnet, kind, card, distort, reason) in cases {
         let mut bed = bed(&zone(), "p5.48xlarge", &json!({}));
-        bed.distort = distort;
+        bed.faults.distort = distort;
         let eni = leave(&mut bed, subnet, kind, card);
         bed.kill();
         bed.lead();
@@ -154,7 +158,7 @@ fn r40_an_eni_that_loses_its_cidr_stays_and_is_named() {
     bed.until(MINUTE, "18 addresses", |bed| bed.shown("one") == 18);
     bed.run(MINUTE);
     let before = bed.api.objects["one"]["status"]["eni"].clone();
-    bed.distort = |items| {
+    bed.faults.distort = |items| {
         if let Items::Subnets(subnets) = items {
             subnets.retain(|it| it.id.as_str() != "subnet-b");
         }
@@ -167,7 +171,7 @@ fn r40_an_eni_that_loses_its_cidr_stays_and_is_named() {
         "{report}"
     );
     assert_eq!(bed.api.objects["one"]["status"]["eni"], before);
-    bed.distort = |_| {};
+    bed.faults.distort = |_| {};
     bed.run(MINUTE * 2);
     assert_eq!(bed.report("one"), "");
 }
@@ -185,7 +189,10 @@ fn r38_a_strangers_eni_on_another_card_takes_nothing() {
     let enis = &bed.api.objects["one"]["status"]["eni"]["enis"];
     assert_eq!(enis.as_object().map(serde_json::Map::len), Some(2));
     assert!(enis[&eni].is_null(), "{enis}");
-    assert_eq!(bed.cloud.interface(&eni).unwrap().nets().count(), 1);
+    assert_eq!(
+        bed.cloud.interface(&eni).unwrap().addresses.nets().count(),
+        1
+    );
 }
 
 /// A subnet of the zone in which an instance has an address of each /28, and a smaller one.

@@ -62,7 +62,7 @@ fn shows(bed: &Bed, name: &str, address: &str) -> bool {
 fn held(bed: &Bed, name: &str) -> Option<String> {
     let primary = bed.cloud.primary_of(&format!("i-{name}"))?;
     let eni = bed.cloud.interface(&primary)?;
-    let public = eni.public.get(&eni.primary?)?;
+    let public = eni.addresses.public.get(&eni.addresses.primary?)?;
     Some(public.ip.to_string())
 }
 
@@ -241,7 +241,7 @@ fn every_fault_of_the_call_and_of_the_write_heals() {
             };
             let name = format!("{what} {skip}, {fault:?}, killed: {kills}");
             let mut bed = bed_of(&["one", "two"], 3, Some(rules));
-            bed.planned = Some(Planned {
+            bed.faults.planned = Some(Planned {
                 what,
                 skip,
                 fault,
@@ -249,19 +249,22 @@ fn every_fault_of_the_call_and_of_the_write_heals() {
             });
             for _ in 0..300 {
                 bed.run(SECOND);
-                if !bed.is_led {
+                if !bed.lease.is_led {
                     bed.run(SECOND * 17);
                     bed.lead();
                 }
             }
-            assert!(bed.planned.is_none(), "{name}: nothing was hit");
+            assert!(bed.faults.planned.is_none(), "{name}: nothing was hit");
             let (one, two) = (
                 served(&mut bed, "one", &name),
                 served(&mut bed, "two", &name),
             );
             assert_ne!(one, two, "{name}");
             // No node took a second address.
-            let held = bed.cloud.interfaces().filter(|it| !it.public.is_empty());
+            let held = bed
+                .cloud
+                .interfaces()
+                .filter(|it| !it.addresses.public.is_empty());
             assert_eq!(held.count(), 2, "{name}");
             assert_eq!(bed.report("one"), "", "{name}");
         }
@@ -321,7 +324,7 @@ fn another_instance_of_the_name_gets_its_own_address() {
     let has = |bed: &Bed| {
         let eni = bed.cloud.primary_of("i-next");
         let eni = eni.and_then(|id| bed.cloud.interface(&id));
-        eni.is_some_and(|it| !it.public.is_empty()) && assigned(bed, "one").is_some()
+        eni.is_some_and(|it| !it.addresses.public.is_empty()) && assigned(bed, "one").is_some()
     };
     bed.until(MINUTE * 3, "the address", has);
 }

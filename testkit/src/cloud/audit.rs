@@ -67,6 +67,7 @@ fn owns(cloud: &Cloud, eni: &str, instance: &str, address: &str) -> bool {
             .as_ref()
             .is_some_and(|it| it.instance == instance);
         let address = address.parse::<IpAddr>().ok();
-        is_held && address.is_some_and(|address| it.nets().any(|net| net.contains(&address)))
+        is_held
+            && address.is_some_and(|address| it.addresses.nets().any(|net| net.contains(&address)))
     })
 }

@@ -167,7 +167,7 @@ impl Driver {
         let (Some(node), Some(now)) = (self.nodes.get(instance), cloud.interface(id)) else {
             return Ok(());
         };
-        eni.blocks = now.blocks.iter().copied().collect();
+        eni.blocks = now.addresses.blocks.iter().copied().collect();
         node.vpc.deliver(eni)
     }
 }

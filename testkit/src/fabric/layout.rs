@@ -126,7 +126,7 @@ impl Eni {
     pub fn of_cloud(node: u8, eni: &ec2_fake::Eni) -> Result<Self> {
         let attachment = eni.attachment.as_ref();
         let attachment = attachment.with_context(|| format!("{} is not attached", eni.id))?;
-        let own = eni.primary.filter(|own| VPC_V4.contains(own));
+        let own = eni.addresses.primary.filter(|own| VPC_V4.contains(own));
         let own = own.with_context(|| format!("{} is in none of the subnets", eni.id))?;
         let number = u8::try_from(attachment.index)?;
         let [_, _, subnet, _] = own.octets();
@@ -134,7 +134,7 @@ impl Eni {
             number,
             key: key(node, number),
             mac: eni.mac.parse()?,
-            blocks: eni.blocks.iter().copied().collect(),
+            blocks: eni.addresses.blocks.iter().copied().collect(),
             id: eni.id.clone(),
             subnet: subnet_of(subnet),
             own_v4: Some(own),

@@ -10,7 +10,7 @@ use cloud::node::{Create, Outcome, Step};
 use cloud::object::subnet::Subnet;
 use cloud::{
     Action, AttachState, Attachment, Eni, EniId, Failure, InstanceId, InterfaceKind, Kind, Limits,
-    SubnetId, Tags,
+    Placement, SubnetId, Tags,
 };
 use ipam::{Family, Time};
 use ipnet::{IpNet, Ipv4Net};
@@ -34,21 +34,27 @@ pub(crate) struct Ec2 {
     pub(crate) enis: Enis,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     pub(crate) subnets: BTreeMap<SubnetId, Subnet>,
-    /// Subnets without a free /28.
-    pub(crate) fragmented: BTreeSet<SubnetId>,
-    /// Subnets without a free /80.
-    pub(crate) without_v6: BTreeSet<SubnetId>,
+    pub(crate) room: Room,
     /// Failures to come, by call.
     pub(crate) refusals: BTreeMap<Action, VecDeque<&'static str>>,
     /// Every call that was answered, refused ones included.
     pub(crate) calls: Vec<Action>,
     /// The account's buckets; none where calls are not counted.
     pub(crate) buckets: BTreeMap<Action, Bucket>,
-    used: BTreeMap<SubnetId, BTreeSet<u32>>,
     tokens: BTreeMap<String, (Create, EniId)>,
     history: VecDeque<(Time, Enis)>,
     attaching: BTreeMap<EniId, Time>,
     count: u32,
+}
+
+/// The room that is left in the subnets.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Subnets without a free /28.
+    pub(crate) fragmented: BTreeSet<SubnetId>,
+    /// Subnets without a free /80.
+    pub(crate) without_v6: BTreeSet<SubnetId>,
+    used: BTreeMap<SubnetId, BTreeSet<u32>>,
 }
 
 fn failure(action: Action, code: &str) -> Failure {
@@ -71,7 +77,7 @@ impl Ec2 {
         };
         let first = u32::from(net.network());
         let reserved = [0, 1, 2, 3, 255].map(|n| first + n);
-        self.used.insert(subnet.id.clone(), reserved.into());
+        self.room.used.insert(subnet.id.clone(), reserved.into());
         self.subnets.insert(subnet.id.clone(), subnet);
     }
 
@@ -108,9 +114,11 @@ impl Ec2 {
         let [_, b, c, d] = self.count.to_be_bytes();
         Eni {
             id: format!("eni-{:04}", self.count).as_str().into(),
-            vpc: "vpc-1".into(),
-            subnet: subnet.clone(),
-            zone: "a".to_owned(),
+            placement: Placement {
+                vpc: "vpc-1".into(),
+                subnet: subnet.clone(),
+                zone: "a".to_owned(),
+            },
             mac: [2, 0, 0, b, c, d],
             kind: InterfaceKind::Standard,
             description: String::new(),
@@ -190,7 +198,7 @@ impl Ec2 {
         let eni = self.enis.remove(id).unwrap();
         let own = eni.own.map(|it| IpNet::from(IpAddr::V4(it)));
         for block in eni.blocks.into_iter().chain(own) {
-            self.give_back(&eni.subnet, block);
+            self.give_back(&eni.placement.subnet, block);
         }
     }
 
@@ -198,7 +206,7 @@ impl Ec2 {
         let IpNet::V4(net) = block else { return };
         let size = 1 << (32 - net.prefix_len());
         let first = u32::from(net.network());
-        let used = self.used.get_mut(subnet).unwrap();
+        let used = self.room.used.get_mut(subnet).unwrap();
         assert!(
             (first..first + size).all(|it| used.remove(&it)),
             "{net} was not taken"
@@ -212,13 +220,13 @@ impl Ec2 {
             let net = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, self.count.try_into().ok()?, 0, 0, 0);
             return IpNet::new(net.into(), 80)
                 .ok()
-                .filter(|_| !self.without_v6.contains(subnet));
+                .filter(|_| !self.room.without_v6.contains(subnet));
         }
-        if kind == Kind::Prefix && self.fragmented.contains(subnet) {
+        if kind == Kind::Prefix && self.room.fragmented.contains(subnet) {
             return None;
         }
         let net = self.subnets[subnet].ipv4?;
-        let used = self.used.get_mut(subnet)?;
+        let used = self.room.used.get_mut(subnet)?;
         let (first, size) = (u32::from(net.network()), kind.addresses());
         let places = (0..256 / size).map(|n| first + n * size);
         let start = match kind {
@@ -399,7 +407,7 @@ impl Ec2 {
         if eni.taken(kind.family()) + count > u32::from(slots) {
             return Err("PrivateIpAddressLimitExceeded");
         }
-        let blocks = self.take_all(&eni.subnet, &[(kind, count)])?;
+        let blocks = self.take_all(&eni.placement.subnet, &[(kind, count)])?;
         self.eni(id)?.blocks.extend(&blocks);
         Ok(Outcome::Assigned(blocks))
     }

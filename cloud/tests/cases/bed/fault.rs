@@ -1,5 +1,8 @@
 //! Faults of calls, and the numbers that choose them.
 
+use cloud::node::Step;
+use ipam::Time;
+
 /// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -17,6 +20,36 @@ pub(crate) enum Fault {
     Late,
     /// The call takes effect twice.
     Twice,
+}
+
+/// Faults of a bed's calls.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Chance of a fault for each call, in percent.
+    pub(crate) chance: u32,
+    /// The fault of the call with that number, counted from 0.
+    pub(crate) planned: Option<(usize, Fault)>,
+    /// Calls that take effect later, of which no answer comes.
+    pub(super) late: Vec<(Time, Step)>,
+    calls: usize,
+}
+
+impl Faults {
+    /// The fault of the next call.
+    pub(super) fn next(&mut self, random: &mut Random) -> Option<Fault> {
+        let number = self.calls;
+        self.calls += 1;
+        if let Some((planned, fault)) = self.planned {
+            return (planned == number).then_some(fault);
+        }
+        (random.below(100) < u64::from(self.chance)).then(|| random.fault())
+    }
+
+    /// Takes the late calls that take effect now.
+    pub(super) fn take_late(&mut self, now: Time) -> Vec<Step> {
+        let due = self.late.extract_if(.., |(at, _)| *at <= now);
+        due.map(|(_, step)| step).collect()
+    }
 }
 
 impl Fault {

@@ -21,7 +21,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 
 pub(crate) use self::ec2::Ec2;
-pub(crate) use self::fault::{Fault, Random};
+pub(crate) use self::fault::{Fault, Faults, Random};
 
 /// The cluster.
 pub(crate) const CLUSTER: &str = "blue";
@@ -53,19 +53,14 @@ pub(crate) struct Bed {
     pub(crate) progress: BTreeMap<String, Progress>,
     pub(crate) facts: Facts,
     pub(crate) random: Random,
-    /// Chance of a fault for each call, in percent.
-    pub(crate) faults: u32,
-    /// The fault of the call with that number, counted from 0.
-    pub(crate) planned: Option<(usize, Fault)>,
+    pub(crate) faults: Faults,
     /// Reads lag by up to so many seconds.
     pub(crate) lag: u64,
     /// The operator's writes reach the API server.
     pub(crate) publishes: bool,
     pub(crate) budgets: Budgets,
     queue: Queue<String>,
-    late: Vec<(Time, Step)>,
     sweep: Sweep,
-    calls: usize,
 }
 
 /// A node of a type in subnet `own`, whose agent is of the older generation.
@@ -132,15 +127,12 @@ impl Bed {
             progress: BTreeMap::new(),
             facts,
             random: Random::new(1),
-            faults: 0,
-            planned: None,
+            faults: Faults::default(),
             lag: 0,
             publishes: true,
             budgets: unlimited(),
             queue: Queue::default(),
-            late: Vec::new(),
             sweep: Sweep::new(CLUSTER).unwrap(),
-            calls: 0,
         }
     }
 
@@ -263,10 +255,7 @@ impl Bed {
     /// One second.
     pub(crate) fn tick(&mut self) {
         self.ec2.advance(self.ec2.now.after(Duration::from_secs(1)));
-        let (due, late) = self.late.drain(..).partition(|(at, _)| *at <= self.ec2.now);
-        self.late = late;
-        let due: Vec<(Time, Step)> = due;
-        for (_, step) in due {
+        for step in self.faults.take_late(self.ec2.now) {
             self.ec2.call(&step);
         }
         self.read_what_is_due();
@@ -339,8 +328,7 @@ impl Bed {
     fn carry_out(&mut self, name: &str, step: &Step) {
         let progress = self.progress.entry(name.to_owned()).or_default();
         begin(step, &self.nodes[name], progress, &mut self.memory);
-        let fault = self.fault();
-        self.calls += 1;
+        let fault = self.faults.next(&mut self.random);
         let lost = || Outcome::Failed(Failure::unanswered(step.action(), "no reply within 5 s"));
         let outcome = match fault {
             None => self.ec2.call(step),
@@ -384,14 +372,7 @@ impl Bed {
             .ec2
             .now
             .after(Duration::from_secs(1 + self.random.below(10)));
-        self.late.push((at, step.clone()));
-    }
-
-    fn fault(&mut self) -> Option<Fault> {
-        if let Some((number, fault)) = self.planned {
-            return (number == self.calls).then_some(fault);
-        }
-        (self.random.below(100) < u64::from(self.faults)).then(|| self.random.fault())
+        self.faults.late.push((at, step.clone()));
     }
 
     /// Addresses of a node that EC2 has.

@@ -1,6 +1,6 @@
 //! Objects of EC2 as XML, and the same ones as values.
 
-use cloud::{AttachState, Attachment, Eni, InterfaceKind, Tags};
+use cloud::{AttachState, Attachment, Eni, InterfaceKind, Placement, Tags};
 
 /// The answer to a creation.
 pub(super) const CREATED: &str = "<networkInterface>
@@ -23,9 +23,11 @@ pub(super) const CREATED: &str = "<networkInterface>
 pub(super) fn created() -> Eni {
     Eni {
         id: "eni-1".into(),
-        vpc: "vpc-1".into(),
-        subnet: "subnet-1".into(),
-        zone: "eu-central-1a".to_owned(),
+        placement: Placement {
+            vpc: "vpc-1".into(),
+            subnet: "subnet-1".into(),
+            zone: "eu-central-1a".to_owned(),
+        },
         mac: [0x02, 0x74, 0xb0, 0x8b, 0xac, 0x1f],
         kind: InterfaceKind::Standard,
         description: "towpath".to_owned(),

@@ -30,7 +30,7 @@ impl Bed {
                     });
                     assert!(is_there, "{what}: {id} is not attached to {instance}");
                     let address: IpAddr = address.parse().unwrap();
-                    let has = eni.nets().any(|net| net.contains(&address));
+                    let has = eni.addresses.nets().any(|net| net.contains(&address));
                     assert!(has, "{what}: {id} has no {address}");
                 }
             }

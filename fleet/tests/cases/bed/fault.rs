@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use cloud::Failure;
+use cloud::call::query::Items;
 use cloud::node::Outcome;
 use fleet::{Input, Part, Task, Work, Written};
+use ipam::Time;
+use jiff::SignedDuration;
 
 use super::{Bed, CALL, wire};
 
@@ -42,6 +45,35 @@ pub(crate) struct Planned {
     pub(crate) kills: bool,
 }
 
+/// Faults of a bed's works, of EC2's answers and of clocks.
+pub(crate) struct Faults {
+    /// A fault that waits for its work.
+    pub(crate) planned: Option<Planned>,
+    /// Works of which no answer comes, and which take effect later.
+    pub(super) late: Vec<(Time, Task)>,
+    /// Works that a fault kept from being sent.
+    pub(crate) unsent: Vec<Task>,
+    /// Every input that is an answer comes twice.
+    pub(crate) doubles: bool,
+    /// The operator's time of day is ahead by so much.
+    pub(crate) skew: SignedDuration,
+    /// Changes what EC2 answers to reads.
+    pub(crate) distort: fn(&mut Items),
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            planned: None,
+            late: Vec::new(),
+            unsent: Vec::new(),
+            doubles: false,
+            skew: SignedDuration::ZERO,
+            distort: |_| {},
+        }
+    }
+}
+
 fn name_of(task: &Task) -> &'static str {
     match task {
         Task::Call(step) => step.action().name(),
@@ -63,6 +95,7 @@ impl Bed {
     /// Lets the planned fault hit a work. Returns the work if it is to be carried out.
     pub(super) fn hit(&mut self, work: Work) -> Option<Work> {
         let Some(planned) = self
+            .faults
             .planned
             .as_mut()
             .filter(|it| it.what == name_of(&work.task))
@@ -73,19 +106,22 @@ impl Bed {
             planned.skip -= 1;
             return Some(work);
         }
-        let planned = self.planned.take().unwrap();
+        let planned = self.faults.planned.take().unwrap();
         if planned.fault == Fault::Twice && !planned.kills {
             self.carry_out_quietly(&work.task);
             return Some(work);
         }
         match planned.fault {
-            Fault::Unsent => self.unsent.push(work.task.clone()),
+            Fault::Unsent => self.faults.unsent.push(work.task.clone()),
             Fault::AnswerLost => self.carry_out_quietly(&work.task),
             Fault::Twice => {
                 self.carry_out_quietly(&work.task);
                 self.carry_out_quietly(&work.task);
             }
-            Fault::Late(after) => self.late.push((self.now.after(after), work.task.clone())),
+            Fault::Late(after) => self
+                .faults
+                .late
+                .push((self.now.after(after), work.task.clone())),
         }
         if planned.kills {
             self.kill();
@@ -127,7 +163,7 @@ impl Bed {
 
     pub(super) fn let_late_works_happen(&mut self) {
         let now = self.now;
-        let due = self.late.extract_if(.., |(at, _)| *at <= now);
+        let due = self.faults.late.extract_if(.., |(at, _)| *at <= now);
         let due: Vec<_> = due.collect();
         for (_, task) in due {
             self.carry_out_quietly(&task);

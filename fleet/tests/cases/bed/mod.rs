@@ -8,7 +8,6 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cloud::call::query::Items;
 use cloud::node::Outcome;
 use cloud::{Action, Failure};
 use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
@@ -19,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 pub(crate) use self::api::Api;
-pub(crate) use self::fault::{Fault, Planned};
+pub(crate) use self::fault::{Fault, Faults, Planned};
 
 pub(crate) const CLUSTER: &str = "blue";
 /// The time of day at which a bed begins.
@@ -37,33 +36,32 @@ pub(crate) struct Bed {
     settings: Settings,
     answers: BTreeMap<(Time, u64), Input>,
     count: u64,
-    /// The access key of the leader.
-    pub(crate) leader: u32,
+    pub(crate) lease: Lease,
     pub(crate) events: Vec<Event>,
-    /// Objects of pools beside those of the API server; none before pools are read.
-    pub(crate) pools: Option<Vec<Value>>,
-    /// The CIDRs of services; none before they are read.
-    pub(crate) services: Option<BTreeSet<IpNet>>,
-    /// Pools of the API server as the operator's watch has them.
-    watched_pools: Vec<Value>,
-    /// Pods that wait, by node.
-    pub(crate) pods: BTreeMap<String, u32>,
+    pub(crate) watched: Watched,
+    pub(crate) faults: Faults,
+}
+
+/// The operator's leadership.
+pub(crate) struct Lease {
+    /// The access key of the leader.
+    holder: u32,
     /// The operator is alive.
     pub(crate) is_led: bool,
     is_watching: bool,
     renewed: Time,
-    /// A fault that waits for its work.
-    pub(crate) planned: Option<Planned>,
-    /// Works of which no answer comes, and which take effect later.
-    late: Vec<(Time, Task)>,
-    /// Works that a fault kept from being sent.
-    pub(crate) unsent: Vec<Task>,
-    /// Every input that is an answer comes twice.
-    pub(crate) doubles: bool,
-    /// The operator's time of day is ahead by so much.
-    pub(crate) skew: SignedDuration,
-    /// Changes what EC2 answers to reads.
-    pub(crate) distort: fn(&mut Items),
+}
+
+/// Objects and facts that the operator watches beside the objects of nodes.
+pub(crate) struct Watched {
+    /// Objects of pools beside those of the API server; none before pools are read.
+    pub(crate) pools: Option<Vec<Value>>,
+    /// Pools of the API server as the operator's watch has them.
+    api_pools: Vec<Value>,
+    /// The CIDRs of services; none before they are read.
+    pub(crate) services: Option<BTreeSet<IpNet>>,
+    /// Pods that wait, by node.
+    pub(crate) pods: BTreeMap<String, u32>,
 }
 
 /// A cloud of one VPC with a /16 a zone, whose reads lag a little.
@@ -110,21 +108,20 @@ impl Bed {
             settings,
             answers: BTreeMap::new(),
             count: 0,
-            leader: 1,
+            lease: Lease {
+                holder: 1,
+                is_led: false,
+                is_watching: false,
+                renewed: Time::default(),
+            },
             events: Vec::new(),
-            pools: Some(Vec::new()),
-            services: Some(BTreeSet::new()),
-            watched_pools: Vec::new(),
-            pods: BTreeMap::new(),
-            is_led: false,
-            is_watching: false,
-            renewed: Time::default(),
-            planned: None,
-            late: Vec::new(),
-            unsent: Vec::new(),
-            doubles: false,
-            skew: SignedDuration::ZERO,
-            distort: |_| {},
+            watched: Watched {
+                pools: Some(Vec::new()),
+                api_pools: Vec::new(),
+                services: Some(BTreeSet::new()),
+                pods: BTreeMap::new(),
+            },
+            faults: Faults::default(),
         }
     }
 
@@ -177,7 +174,7 @@ impl Bed {
     pub(crate) fn at(&self) -> Moment {
         Moment {
             now: self.now,
-            date: self.date() + self.skew,
+            date: self.date() + self.faults.skew,
         }
     }
 
@@ -200,8 +197,8 @@ impl Bed {
     fn lead_by(&mut self, list: Input) {
         let at = self.at();
         self.fleet.take(list, at);
-        self.watched_pools = self.api.pools.values().cloned().collect();
-        self.is_led = true;
+        self.watched.api_pools = self.api.pools.values().cloned().collect();
+        self.lease.is_led = true;
         self.renew();
     }
 
@@ -210,14 +207,14 @@ impl Bed {
         let list = self.api.list();
         let at = self.at();
         self.fleet.take(list, at);
-        self.is_led = true;
-        self.is_watching = true;
+        self.lease.is_led = true;
+        self.lease.is_watching = true;
         self.renew();
     }
 
     fn renew(&mut self) {
-        self.renewed = self.now;
-        if self.is_watching {
+        self.lease.renewed = self.now;
+        if self.lease.is_watching {
             let watching = Input::Standing(Standing::Watching);
             return self.fleet.take(watching, self.at());
         }
@@ -229,8 +226,8 @@ impl Bed {
     /// The operator dies; answers to it are lost.
     pub(crate) fn kill(&mut self) {
         self.answers.clear();
-        self.is_led = false;
-        self.leader += 1;
+        self.lease.is_led = false;
+        self.lease.holder += 1;
         self.fleet = Fleet::new(self.settings.clone(), self.at()).unwrap();
     }
 
@@ -239,7 +236,7 @@ impl Bed {
     pub(crate) fn cut_off(&mut self) {
         self.fleet
             .take(Input::Standing(Standing::Following), self.at());
-        self.is_led = false;
+        self.lease.is_led = false;
     }
 
     /// Everything that happens until a time.
@@ -287,9 +284,9 @@ impl Bed {
     fn next_time(&self) -> Time {
         let due = self.cloud.next_due().map(time_of);
         let answer = self.answers.first_key_value().map(|((at, _), _)| *at);
-        let wake = self.fleet.wake_at(self.now).filter(|_| self.is_led);
-        let renewal = self.is_led.then(|| self.renewed.after(CALL));
-        let late = self.late.iter().map(|(at, _)| *at).min();
+        let wake = self.fleet.wake_at(self.now).filter(|_| self.lease.is_led);
+        let renewal = self.lease.is_led.then(|| self.lease.renewed.after(CALL));
+        let late = self.faults.late.iter().map(|(at, _)| *at).min();
         let times = [due, answer, wake, renewal, late, self.api.next_event()];
         let next = times.into_iter().flatten().min();
         next.unwrap_or_else(|| self.now.after(Duration::from_secs(1)))
@@ -300,15 +297,15 @@ impl Bed {
         self.cloud.advance(self.date());
         self.cloud.take_effects();
         self.let_late_works_happen();
-        if !self.is_led {
+        if !self.lease.is_led {
             return;
         }
-        if self.now.since(self.renewed) >= CALL {
+        if self.now.since(self.lease.renewed) >= CALL {
             self.renew();
         }
         while let Some(event) = self.api.event(self.now) {
             match event {
-                Input::Pools(pools) => self.watched_pools = pools,
+                Input::Pools(pools) => self.watched.api_pools = pools,
                 event => self.fleet.take(event, at),
             }
         }
@@ -317,24 +314,24 @@ impl Bed {
                 break;
             }
             let (_, input) = self.answers.pop_first().unwrap();
-            if self.doubles {
+            if self.faults.doubles {
                 self.fleet.take(input.clone(), at);
             }
             self.fleet.take(input, at);
         }
-        if let Some(pools) = &self.pools {
-            let pools = [pools, &self.watched_pools[..]].concat();
+        if let Some(pools) = &self.watched.pools {
+            let pools = [pools, &self.watched.api_pools[..]].concat();
             self.fleet.take(Input::Pools(pools), at);
         }
-        if let Some(services) = &self.services {
+        if let Some(services) = &self.watched.services {
             self.fleet.take(Input::Services(services.clone()), at);
         }
-        self.fleet.take(Input::Pods(self.pods.clone()), at);
+        self.fleet.take(Input::Pods(self.watched.pods.clone()), at);
         for work in self.fleet.work(at) {
             if let Some(work) = self.hit(work) {
                 self.carry_out(work);
             }
-            if !self.is_led {
+            if !self.lease.is_led {
                 return;
             }
         }
@@ -357,7 +354,7 @@ impl Bed {
                 let page = match reply {
                     Some(Ok(ec2_fake::Answer::Page(page))) => {
                         let mut page = wire::page(&query, page);
-                        (self.distort)(&mut page.items);
+                        (self.faults.distort)(&mut page.items);
                         Ok(page)
                     }
                     Some(Ok(other)) => panic!("{other:?}"),
@@ -402,7 +399,7 @@ impl Bed {
             call,
             dry_run: false,
         };
-        let caller = format!("leader-{}", self.leader);
+        let caller = format!("leader-{}", self.lease.holder);
         let reply = self.cloud.call(self.date(), &caller, &request);
         let usual = Duration::from_millis(100);
         match reply.delivery {

@@ -10,7 +10,7 @@ use cloud::node::{Blocks, Outcome, Step};
 use cloud::object::subnet::{RouteTable, Subnet};
 use cloud::{
     Action, AttachState, Attachment, Eni, Failure, GroupId, Instance, InstanceState, InterfaceKind,
-    Kind, SubnetId, TypeInfo, Vpc,
+    Kind, Placement, SubnetId, TypeInfo, Vpc,
 };
 use ec2_fake::{
     Answer, Ask, Assign, Associate, Attach, Call, Change, Create, Describe, Family, Filter, Item,
@@ -122,20 +122,23 @@ pub(crate) fn eni(it: &ec2_fake::Eni) -> Eni {
     for (byte, text) in mac.iter_mut().zip(it.mac.split(':')) {
         *byte = u8::from_str_radix(text, 16).unwrap();
     }
+    let addresses = &it.addresses;
     Eni {
         id: it.id.as_str().into(),
-        vpc: it.vpc.as_str().into(),
-        subnet: it.subnet.as_str().into(),
-        zone: it.zone.clone(),
+        placement: Placement {
+            vpc: it.placement.vpc.as_str().into(),
+            subnet: it.placement.subnet.as_str().into(),
+            zone: it.placement.zone.clone(),
+        },
         mac,
         kind: InterfaceKind::parse(&it.kind),
         description: it.description.clone(),
-        own: it.primary,
-        public: it
+        own: addresses.primary,
+        public: addresses
             .primary
-            .and_then(|own| it.public.get(&own))
+            .and_then(|own| addresses.public.get(&own))
             .map(|it| it.ip),
-        blocks: it.blocks.clone(),
+        blocks: addresses.blocks.clone(),
         groups: it
             .groups
             .iter()

@@ -95,7 +95,7 @@ impl Agent {
 fn disturb(bed: &mut Bed, random: &mut Random) {
     let whats = ["UnassignPrivateIpAddresses", "AssignPrivateIpAddresses"];
     let fault = Fault::ALL[usize::try_from(random.below(4)).unwrap()];
-    bed.planned = Some(Planned {
+    bed.faults.planned = Some(Planned {
         what: whats[usize::try_from(random.below(2)).unwrap()],
         skip: 0,
         fault,
@@ -126,8 +126,8 @@ fn play(seed: u64, steps: u64) -> (usize, usize) {
             55..70 if agent.pods.len() < wanted => agent.add(&mut random),
             55..70 => agent.remove(&mut random),
             70 => wanted = usize::try_from(random.below(20)).unwrap(),
-            71 if bed.is_led => disturb(&mut bed, &mut random),
-            72 if bed.is_led => {
+            71 if bed.lease.is_led => disturb(&mut bed, &mut random),
+            72 if bed.lease.is_led => {
                 bed.kill();
                 away = bed.now.after(random.seconds(300));
             }
@@ -136,12 +136,12 @@ fn play(seed: u64, steps: u64) -> (usize, usize) {
                 bed.run(Duration::from_secs(1) + random.seconds(most));
             }
         }
-        if !bed.is_led && bed.now >= away {
+        if !bed.lease.is_led && bed.now >= away {
             bed.run(Duration::from_secs(15));
             bed.lead();
         }
         let enis = bed.cloud.interfaces();
-        let nets: Vec<_> = enis.flat_map(|eni| eni.nets()).collect();
+        let nets: Vec<_> = enis.flat_map(|eni| eni.addresses.nets()).collect();
         for address in &agent.pods {
             let address: IpAddr = address.parse().unwrap();
             assert!(

@@ -158,7 +158,8 @@ fn unassign(bed: &mut Bed, name: &str, block: IpNet) -> bool {
     let instance = format!("i-{name}");
     let owner = bed.cloud.interfaces().find(|eni| {
         let attachment = eni.attachment.as_ref();
-        attachment.is_some_and(|it| it.instance == instance) && eni.blocks.contains(&block)
+        attachment.is_some_and(|it| it.instance == instance)
+            && eni.addresses.blocks.contains(&block)
     });
     let Some(eni) = owner.map(|it| it.id.clone()) else {
         return false;
@@ -203,12 +204,18 @@ fn publish(bed: &mut Bed, name: &str) {
             continue;
         };
         let entry = &object["status"]["eni"]["enis"][&eni.id];
-        let of_v4 = eni.blocks.iter().filter(|block| block.addr().is_ipv4());
+        let of_v4 = eni
+            .addresses
+            .blocks
+            .iter()
+            .filter(|block| block.addr().is_ipv4());
         let addresses = of_v4.clone().flat_map(|block| block.subnets(32).unwrap());
         let addresses: BTreeSet<IpAddr> = addresses.map(|it| it.addr()).collect();
         let prefixes: Vec<&IpNet> = of_v4.filter(|block| size(block) > 1).collect();
         let mut change = match entry {
-            Value::Null => json!({"id": eni.id, "ip": eni.primary, "number": attachment.index}),
+            Value::Null => {
+                json!({"id": eni.id, "ip": eni.addresses.primary, "number": attachment.index})
+            }
             entry => entry.clone(),
         };
         change["addresses"] = json!(addresses);

@@ -118,8 +118,8 @@ impl Play {
     pub(super) fn end(mut self) -> Counts {
         self.foreign = None;
         self.late.clear();
-        self.bed.planned = None;
-        if !self.bed.is_led {
+        self.bed.faults.planned = None;
+        if !self.bed.lease.is_led {
             self.bed.run(Duration::from_secs(15));
             self.bed.lead();
         }
@@ -178,7 +178,7 @@ impl Play {
         let end = self.bed.now.after(self.random.seconds(most));
         while self.bed.now < end {
             let late = self.late.iter().map(|(at, _, _)| *at);
-            let led = Some(self.no_leader_until).filter(|_| !self.bed.is_led);
+            let led = Some(self.no_leader_until).filter(|_| !self.bed.lease.is_led);
             let next = late.chain(led).filter(|at| *at > self.bed.now).min();
             let mut hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
             if self.foreign.is_some() {
@@ -190,7 +190,7 @@ impl Play {
                 self.counts.foreign += foreign.work(&mut self.bed, &mut self.random);
             }
             self.foreign.take_if(|it| now >= it.until);
-            if !self.bed.is_led && now >= self.no_leader_until {
+            if !self.bed.lease.is_led && now >= self.no_leader_until {
                 self.bed.lead();
             }
             let due: Vec<_> = self.late.extract_if(.., |(at, _, _)| *at <= now).collect();
@@ -311,7 +311,7 @@ impl Play {
     /// An operator of ours leads, and so long has passed since the last restore.
     fn may_end(&self, since: Duration) -> bool {
         let is_over = |at| self.bed.now.since(at) >= since;
-        self.bed.is_led && self.restored.is_none_or(is_over)
+        self.bed.lease.is_led && self.restored.is_none_or(is_over)
     }
 
     /// The leader is gone for up to ten minutes, or another one is there at once.
@@ -347,7 +347,7 @@ impl Play {
         self.bed.api.objects = self.backups[which].1.clone();
         self.backups.truncate(which + 1);
         self.late.clear();
-        self.bed.planned = None;
+        self.bed.faults.planned = None;
         self.restored = Some(self.bed.now);
         self.bed.lead();
     }
@@ -372,7 +372,7 @@ impl Play {
             return;
         }
         self.end_term();
-        self.bed.planned = None;
+        self.bed.faults.planned = None;
         let lease = Duration::from_secs(15);
         let from = self.bed.now.after(lease);
         let until = from.after(self.random.seconds(900));
@@ -394,7 +394,7 @@ impl Play {
             return;
         }
         self.counts.late_calls += usize::from(matches!(fault, Fault::Late(_)));
-        self.bed.planned = Some(Planned {
+        self.bed.faults.planned = Some(Planned {
             what: whats[which],
             skip: 0,
             fault,
@@ -468,6 +468,7 @@ impl Play {
             let attachment = eni.attachment.as_ref();
             attachment.is_some_and(|it| it.instance == instance)
         });
-        enis.flat_map(|eni| eni.blocks.iter().copied()).collect()
+        enis.flat_map(|eni| eni.addresses.blocks.iter().copied())
+            .collect()
     }
 }

@@ -47,7 +47,10 @@ fn shown(cloud: &Cloud, instance: &Instance, enis: &[Arc<Eni>]) -> Vec<Element> 
         let attachment = eni.attachment.as_ref();
         attachment.is_some_and(|attachment| attachment.index == 0 && attachment.card == 0)
     };
-    let primary = enis.iter().find(is_primary).and_then(|eni| eni.primary);
+    let primary = enis
+        .iter()
+        .find(is_primary)
+        .and_then(|eni| eni.addresses.primary);
     elements.extend(Element::maybe("privateIpAddress", primary));
     let enis = enis.iter().map(|eni| interface::of_instance(cloud, eni));
     elements.push(Element::list("networkInterfaceSet", enis));

@@ -14,7 +14,7 @@ use crate::space::is_single;
 pub(super) fn interface(cloud: &Cloud, eni: &Eni) -> Vec<Element> {
     let mut elements = common(cloud, eni, true);
     elements.extend([
-        Element::text("availabilityZone", &eni.zone),
+        Element::text("availabilityZone", &eni.placement.zone),
         Element::text("requesterManaged", eni.requester_managed),
         tags(&eni.tags),
     ]);
@@ -40,8 +40,8 @@ pub(super) fn of_instance(cloud: &Cloud, eni: &Eni) -> Vec<Element> {
 fn common(cloud: &Cloud, eni: &Eni, with_ids: bool) -> Vec<Element> {
     let mut elements = vec![
         Element::text("networkInterfaceId", &eni.id),
-        Element::text("subnetId", &eni.subnet),
-        Element::text("vpcId", &eni.vpc),
+        Element::text("subnetId", &eni.placement.subnet),
+        Element::text("vpcId", &eni.placement.vpc),
         Element::text("description", &eni.description),
         Element::text("ownerId", &cloud.settings().account),
         Element::text("status", eni.status()),
@@ -51,17 +51,17 @@ fn common(cloud: &Cloud, eni: &Eni, with_ids: bool) -> Vec<Element> {
         groups(cloud, &eni.groups),
     ];
     let public = |address| {
-        let public = eni.public.get(&address)?;
+        let public = eni.addresses.public.get(&address)?;
         Some(association(cloud, public, with_ids))
     };
-    elements.extend(Element::maybe("privateIpAddress", eni.primary));
-    elements.extend(eni.primary.and_then(public));
-    let nets = eni.nets().filter(is_single).map(|net| net.addr());
+    elements.extend(Element::maybe("privateIpAddress", eni.addresses.primary));
+    elements.extend(eni.addresses.primary.and_then(public));
+    let nets = eni.addresses.nets().filter(is_single).map(|net| net.addr());
     let addresses = nets.filter_map(|address| match address {
         IpAddr::V4(address) => {
             let mut shown = vec![
                 Element::text("privateIpAddress", address),
-                Element::text("primary", eni.primary == Some(address)),
+                Element::text("primary", eni.addresses.primary == Some(address)),
             ];
             shown.extend(public(address));
             Some(shown)
@@ -72,10 +72,10 @@ fn common(cloud: &Cloud, eni: &Eni, with_ids: bool) -> Vec<Element> {
         let items = nets.into_iter().map(|net| vec![Element::text(inner, net)]);
         Element::list(name, items)
     };
-    let ipv6 = eni.blocks_of(Family::V6).filter(|net| is_single(net));
+    let ipv6 = eni.addresses.of(Family::V6).filter(|net| is_single(net));
     let ipv6 = ipv6.map(|net| net.addr().to_string()).collect();
     let prefixes = |family| {
-        let nets = eni.blocks_of(family).filter(|net| !is_single(net));
+        let nets = eni.addresses.of(family).filter(|net| !is_single(net));
         nets.map(IpNet::to_string).collect()
     };
     elements.extend([
