@@ -157,6 +157,43 @@ impl<F> PodsOnEnis<F> {
         self.plain_is_native || self.masqueraded.contains(&family)
     }
 
+    /// Reads the entries of allocated blocks. Returns the pools of those that only echo an ENI's
+    /// own blocks.
+    fn read_entries<'a>(
+        &self,
+        document: &'a NodePools,
+        announcement: &mut Announcement,
+    ) -> BTreeSet<&'a String> {
+        let mut echoed = BTreeSet::new();
+        for (entry, cidr) in entries(document) {
+            let net = cidr.trunc();
+            let on_eni = |eni: &Eni| {
+                eni.prefixes.iter().any(|prefix| overlap(*prefix, net))
+                    || eni.addresses.iter().any(|address| net.contains(address))
+                    || eni.own_address().is_some_and(|own| net.contains(&own))
+            };
+            if document.enis.iter().any(on_eni) {
+                echoed.insert(&entry.pool);
+                continue;
+            }
+            let (pool, family) = (entry.pool.clone(), Family::of_net(net));
+            let in_vpc = |eni: &Eni| eni.vpc_cidrs.iter().any(|cidr| overlap(*cidr, net));
+            let problem = if self.pools.is_on_enis(&entry.pool) {
+                Problem::OnNoEni { block: net, pool }
+            } else if document.enis.iter().any(in_vpc) {
+                Problem::WithinVpc { block: net, pool }
+            } else if !self.plain_leaves(family) {
+                announcement.not_masqueraded.insert((pool.clone(), family));
+                Problem::NotMasqueraded { block: net, pool }
+            } else {
+                announcement.blocks.push(plain(entry, net));
+                continue;
+            };
+            announcement.problems.push(problem);
+        }
+        echoed
+    }
+
     /// The families that plain pools can give. Adds to `stuck` those that they cannot.
     fn plain_families(
         &self,
@@ -181,70 +218,43 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
     type Details = Option<EniAddress>;
 
     fn read(&self, document: &NodePools) -> Announcement {
-        let mut problems = Vec::new();
-        let mut blocks = Vec::new();
+        let mut announcement = Announcement {
+            pre_allocate: document.pre_allocate,
+            claimed: entries(document).map(|(_, cidr)| cidr.trunc()).collect(),
+            is_versioned: document.is_versioned,
+            excluded: own_addresses(document),
+            ..Announcement::default()
+        };
+        let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
+        let own = document.enis.iter().filter(hidden);
+        let own = own.filter_map(|eni| eni.own_address().map(IpNet::from));
+        announcement.excluded.extend(own);
         for eni in document.enis.iter().filter(|eni| !eni.excluded) {
-            let pool = self.pools.of_eni(eni, &mut problems);
-            blocks.extend(eni.blocks().into_iter().map(|cidr| AnnouncedBlock {
+            let pool = self.pools.of_eni(eni, &mut announcement.problems);
+            let blocks = eni.blocks().into_iter().map(|cidr| AnnouncedBlock {
                 cidr,
                 source: Source::Device(eni.id.clone()),
                 pool: pool.clone(),
                 edges: EdgeRules::ALL,
-            }));
+            });
+            announcement.blocks.extend(blocks);
         }
-        let mut echoed = BTreeSet::new();
-        let mut stuck = BTreeSet::new();
-        for (entry, cidr) in entries(document) {
-            let net = cidr.trunc();
-            let on_eni = |eni: &Eni| {
-                eni.prefixes.iter().any(|prefix| overlap(*prefix, net))
-                    || eni.addresses.iter().any(|address| net.contains(address))
-                    || eni.own_address().is_some_and(|own| net.contains(&own))
-            };
-            if document.enis.iter().any(on_eni) {
-                // The entries written here only echo the ENI's own blocks.
-                echoed.insert(&entry.pool);
-                continue;
-            }
-            let pool = entry.pool.clone();
-            let in_vpc = |eni: &Eni| eni.vpc_cidrs.iter().any(|cidr| overlap(*cidr, net));
-            if self.pools.is_on_enis(&entry.pool) {
-                problems.push(Problem::OnNoEni { block: net, pool });
-            } else if document.enis.iter().any(in_vpc) {
-                problems.push(Problem::WithinVpc { block: net, pool });
-            } else if !self.plain_leaves(Family::of_net(net)) {
-                stuck.insert((entry.pool.clone(), Family::of_net(net)));
-                problems.push(Problem::NotMasqueraded { block: net, pool });
-            } else {
-                blocks.push(plain(entry, net));
-            }
-        }
+        let echoed = self.read_entries(document, &mut announcement);
         let plain = document.allocated.iter().map(|entry| &entry.pool);
         let plain = plain.chain(self.pools.by_name.keys());
         let plain = plain.filter(|name| !self.pools.is_on_enis(name));
         // An ENI backs what is called so, whatever the pool is bound to.
         let plain = plain.filter(|name| !echoed.contains(name));
-        let plain: BTreeSet<String> = plain.cloned().collect();
+        announcement.plain = plain.cloned().collect();
         if !self.plain_is_native {
-            let known = plain.iter().filter(|name| self.pools.is_known(name));
+            let plain = announcement.plain.iter();
+            let known = plain.filter(|name| self.pools.is_known(name));
             let asking = known.filter(|name| (self.skips_masquerade)(name) == Some(true));
-            problems.extend(asking.map(|pool| Problem::PlainPoolSkips { pool: pool.clone() }));
+            let problems = asking.map(|pool| Problem::PlainPoolSkips { pool: pool.clone() });
+            announcement.problems.extend(problems);
         }
-        let mut excluded: BTreeSet<IpNet> = own_addresses(document);
-        let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
-        let own = document.enis.iter().filter(hidden);
-        excluded.extend(own.filter_map(|eni| eni.own_address().map(IpNet::from)));
-        Announcement {
-            blocks,
-            pools: self.plain_families(&mut stuck),
-            pre_allocate: document.pre_allocate,
-            claimed: entries(document).map(|(_, cidr)| cidr.trunc()).collect(),
-            is_versioned: document.is_versioned,
-            excluded,
-            not_masqueraded: stuck,
-            plain,
-            problems,
-        }
+        announcement.pools = self.plain_families(&mut announcement.not_masqueraded);
+        announcement
     }
 
     fn write(&self, wanted: &Wanted, document: &mut NodePools) -> bool {
