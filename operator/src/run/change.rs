@@ -24,39 +24,47 @@ pub(super) enum Change {
     Gone(Value),
 }
 
-/// Watches all objects of a resource until `tell` returns false. Failures are logged with the name
-/// of the resource, and retried forever.
-pub(super) async fn follow<F>(
-    connection: &Connection,
-    api: Api<DynamicObject>,
-    (resource, beat): (&'static str, Beat),
-    mut tell: impl FnMut(Change) -> F,
-) where
-    F: Future<Output = bool>,
-{
-    let mut retry = Retry::default();
-    loop {
-        let events = connection.lists.follow(api.clone(), connection.watching());
-        let mut events = std::pin::pin!(events);
-        let mut listed = None;
-        let error = loop {
-            let event = match beat.rest(events.next()).await {
-                Some(Ok(event)) => event,
-                Some(Err(error)) => break error,
-                None => return,
+/// The objects of a resource, as the operator follows all of them.
+pub(super) struct Followed {
+    /// The resource.
+    pub(super) api: Api<DynamicObject>,
+    /// Its name in logs.
+    pub(super) name: &'static str,
+    /// The beat of the task that follows them.
+    pub(super) beat: Beat,
+}
+
+impl Followed {
+    /// Watches the objects until `tell` returns false. Failures are logged and retried forever.
+    pub(super) async fn follow<F>(self, connection: &Connection, mut tell: impl FnMut(Change) -> F)
+    where
+        F: Future<Output = bool>,
+    {
+        let Self { api, name, beat } = self;
+        let mut retry = Retry::default();
+        loop {
+            let events = connection.lists.follow(api.clone(), connection.watching());
+            let mut events = std::pin::pin!(events);
+            let mut listed = None;
+            let error = loop {
+                let event = match beat.rest(events.next()).await {
+                    Some(Ok(event)) => event,
+                    Some(Err(error)) => break error,
+                    None => return,
+                };
+                let Some(change) = change(event, &mut listed) else {
+                    continue;
+                };
+                retry.succeeded();
+                if !tell(change).await {
+                    return;
+                }
             };
-            let Some(change) = change(event, &mut listed) else {
-                continue;
-            };
-            retry.succeeded();
-            if !tell(change).await {
-                return;
-            }
-        };
-        let wait = retry.failed(&error);
-        let cause = connection.lists.describe(&error);
-        tracing::warn!("follow {resource}: {cause}; next try in {wait:?}");
-        beat.rest(sleep(wait)).await;
+            let wait = retry.failed(&error);
+            let cause = connection.lists.describe(&error);
+            tracing::warn!("follow {name}: {cause}; next try in {wait:?}");
+            beat.rest(sleep(wait)).await;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::actor::Inbox;
-use super::change::{self, Change};
+use super::change::{self, Change, Followed};
 use super::health::{Beat, HANDS_OVER, Health};
 use super::pools;
 use super::taint::{self, Tainter};
@@ -84,7 +84,8 @@ impl Follower {
         });
         tasks.spawn(hosts(
             connection,
-            (inbox, taints),
+            inbox,
+            taints,
             beat("the follower of Nodes"),
         ));
     }
@@ -92,19 +93,23 @@ impl Follower {
 
 /// Follows `CiliumNode` objects.
 async fn nodes(connection: Connection, inbox: Inbox, beat: Beat) -> Result<()> {
-    let api = objects::cilium_nodes(&connection.client);
+    let followed = Followed {
+        api: objects::cilium_nodes(&connection.client),
+        name: "CiliumNodes",
+        beat,
+    };
     let tell = |change| inbox.give(change::of_nodes(change));
-    change::follow(&connection, api, ("CiliumNodes", beat), tell).await;
+    followed.follow(&connection, tell).await;
     Ok(())
 }
 
 /// Follows Nodes, for the fleet and for the task that taints them.
 async fn hosts(
     connection: Connection,
-    (inbox, taints): (Inbox, Option<mpsc::Sender<Change>>),
+    inbox: Inbox,
+    taints: Option<mpsc::Sender<Change>>,
     beat: Beat,
 ) -> Result<()> {
-    let api = objects::kubernetes_nodes(&connection.client);
     let (inbox, taints, rest) = (&inbox, &taints, &beat.clone());
     let tell = |change: Change| async move {
         let is_taken = inbox.give(change::of_hosts(&change)).await
@@ -115,7 +120,12 @@ async fn hosts(
         }
         is_taken
     };
-    change::follow(&connection, api, ("Nodes", beat), tell).await;
+    let followed = Followed {
+        api: objects::kubernetes_nodes(&connection.client),
+        name: "Nodes",
+        beat,
+    };
+    followed.follow(&connection, tell).await;
     Ok(())
 }
 

@@ -71,13 +71,11 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
     let candidacy = (!config.dry_run).then(|| Candidacy::begin(&config, &connection));
     let (kept, nobody) = watch::channel(lease::Standing::default());
     let lease = candidacy.as_ref().map_or(nobody, |it| it.standing.clone());
+    let searches = health.worker("the search for other operators", SEARCHES);
     let decider = standing::Task {
         mode: standing::Mode::of(&config),
         lease,
-        other: holder::follow(
-            connection.client.clone(),
-            health.worker("the search for other operators", SEARCHES),
-        ),
+        other: holder::follow(connection.client.clone(), searches),
         inbox: inbox.clone(),
         beat: health.worker("the task of the standing", HANDS_OVER),
         shared: standing,
@@ -90,29 +88,14 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
         health: health.clone(),
     };
     follower.start(&config, &mut tasks);
-    let reporter = Reporter {
-        component: "towpath-operator",
-        instance: name(),
-    };
     let actor = Actor {
         fleet,
-        carrier: Carrier {
-            ec2,
-            nodes: objects::cilium_nodes(&connection.client),
-            events: Events::start(&connection.client, reporter),
-        },
+        carrier: carrier(ec2, &connection),
         messages,
         beat: health.worker("the main loop", STALLED),
         health,
     };
-    let broken = async {
-        match tasks.join_next().await {
-            Some(Ok(Ok(()))) => Err(anyhow!("a task ended")),
-            Some(Ok(Err(error))) => Err(error),
-            Some(Err(error)) => Err(error.into()),
-            None => pending().await,
-        }
-    };
+    let broken = first_end(&mut tasks);
     let mut failure = Ok(());
     let stop = async {
         tokio::select! {
@@ -127,6 +110,29 @@ pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = (
         None => Ok(()),
     };
     failure.and(ended).and(released)
+}
+
+/// Carries works out by EC2 and by the API server.
+fn carrier(ec2: Arc<dyn Ec2>, connection: &Connection) -> Carrier {
+    let reporter = Reporter {
+        component: "towpath-operator",
+        instance: name(),
+    };
+    Carrier {
+        ec2,
+        nodes: objects::cilium_nodes(&connection.client),
+        events: Events::start(&connection.client, reporter),
+    }
+}
+
+/// Waits for the first task that ends, which is a failure: none is to end before the operator.
+async fn first_end(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
+    match tasks.join_next().await {
+        Some(Ok(Ok(()))) => Err(anyhow!("a task ended")),
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(error)) => Err(error.into()),
+        None => pending().await,
+    }
 }
 
 /// The candidacy for the Lease.
