@@ -234,11 +234,8 @@ pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
     ]
 }
 
-/// The node, as the model takes it.
-///
-/// # Errors
-/// When a constant is none.
-pub(super) fn world(variant: &Variant) -> Result<World> {
+/// The addresses of the pods.
+fn endpoints() -> BTreeMap<IpAddr, Address> {
     let mut addresses = BTreeMap::new();
     for (pod, veth) in VETHS.into_iter().enumerate() {
         let owner = OWNERS[pod];
@@ -264,6 +261,15 @@ pub(super) fn world(variant: &Variant) -> Result<World> {
             addresses.insert(address, Address::Pod(entry));
         }
     }
+    addresses
+}
+
+/// The node, as the model takes it.
+///
+/// # Errors
+/// When a constant is none.
+pub(super) fn world(variant: &Variant) -> Result<World> {
+    let mut addresses = endpoints();
     let mut enis = BTreeMap::new();
     for ((number, device), mtu) in ENIS.into_iter().zip(MTUS) {
         let [translation_v4, translation_v6] = translation_addresses(number);

@@ -169,17 +169,23 @@ impl Preloader<'_> {
         let mut insides = self.state.by_inside.keys();
         let is_taken = insides.any(|(_, of)| *of == inside)
             || self.state.flows.contains_key(&outside)
-            || self.state.flows.len() + 4 > world.settings.flow_capacity;
+            || self.state.flows.len() + 4 > world.settings.capacities.flows;
         // A protocol that keeps its port has no flow with another one.
         if is_taken || (inside.protocol == crate::model::parse::SCTP && !keeps) {
             return Ok(());
         }
+        self.put_flow(outside, &inside, endpoint.map(|(identity, _)| identity))
+    }
+
+    /// Puts a translated flow into the tables and the model.
+    fn put_flow(&mut self, outside: Outside, inside: &Inside, identity: Option<u32>) -> Result<()> {
+        let keeps = outside.port == inside.pod_port;
         let idle = once_in(self.random, 3);
         let dead = idle && keeps && once_in(self.random, 3);
         let flow = state::Flow {
             pod: inside.pod,
             pod_port: inside.pod_port,
-            endpoint: endpoint.map_or(0, |(identity, _)| self.endpoint(identity)),
+            endpoint: identity.map_or(0, |it| self.endpoint(it)),
             out: pick(self.random, &[1, 2, 3, 7, 10, 11, 15]),
             inward: pick(self.random, &[0, 1, 3, 7, 11, 15]),
             idle,
@@ -199,10 +205,10 @@ impl Preloader<'_> {
         value.stack = flow.stack.into();
         self.tables.flows_of(inside.remote).put(&key, &value)?;
         if !keeps {
-            let moved = Moved::new(eni, port.to_be());
+            let moved = Moved::new(outside.eni, outside.port.to_be());
             self.tables
                 .moved_of(inside.remote)
-                .put(&pod_tuple(&inside), &moved)?;
+                .put(&pod_tuple(inside), &moved)?;
         }
         self.state.put(outside, flow);
         Ok(())
@@ -224,7 +230,7 @@ impl Preloader<'_> {
 
     fn inbound(&mut self) -> Result<()> {
         let inside = self.inside(None);
-        if self.state.inbound.len() + 2 > self.world.settings.inbound_capacity {
+        if self.state.inbound.len() + 2 > self.world.settings.capacities.inbound {
             return Ok(());
         }
         let shown = pick(self.random, &[0, 1, 2, 3]);
@@ -254,7 +260,7 @@ impl Preloader<'_> {
             let host = translation_addresses(pick(self.random, &[0, 1]))[family];
             inside.remote = pick(self.random, &[Some(pod), host]).unwrap_or(pod);
         }
-        if self.state.stack.len() + 4 > self.world.settings.stack_capacity {
+        if self.state.stack.len() + 4 > self.world.settings.capacities.stack {
             return Ok(());
         }
         let of = self.world.pod(inside.pod).map_or(0, |pod| pod.identity());
@@ -361,7 +367,7 @@ impl Preloader<'_> {
             });
         let identities: BTreeSet<u32> = pods.collect();
         for identity in identities {
-            let most = self.world.settings.endpoint_quota;
+            let most = self.world.settings.quotas.endpoint;
             if once_in(self.random, 8) {
                 let used = self.state.quota.entry(identity).or_default();
                 *used = (*used).max(most - self.random.below(3) as u64);

@@ -9,7 +9,7 @@ use flows::CompatLookups;
 use loader::bpf::{DatapathMode, DatapathSettings, FlowPorts};
 use loader::intent::masquerade::NO_SLICES;
 
-use crate::model::world::{Marks, Metadata, Settings};
+use crate::model::world::{Capacities, Marks, Metadata, Quotas, Settings};
 
 /// Settings that are fixed when the programs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,16 +176,20 @@ impl Variant {
                 MetadataPolicy::Block => Metadata::Block,
                 MetadataPolicy::Stack => Metadata::Stack,
             },
-            endpoint_quota: self.quotas.endpoint.into(),
-            inbound_quota: self.quotas.inbound.into(),
-            host_quota: self.quotas.host.into(),
+            quotas: Quotas {
+                endpoint: self.quotas.endpoint.into(),
+                inbound: self.quotas.inbound.into(),
+                host: self.quotas.host.into(),
+            },
             path_stack: self.path == DatapathMode::Stack,
             service_nat: self.path == DatapathMode::ServiceNat,
-            stack_capacity: self.stack as usize,
+            capacities: Capacities {
+                flows: self.capacity as usize,
+                inbound: self.inbound as usize,
+                stack: self.stack as usize,
+            },
             ports: self.ports.to_vec(),
             lookups: CompatLookups::NONE,
-            inbound_capacity: self.inbound as usize,
-            flow_capacity: self.capacity as usize,
         })
     }
 }

@@ -105,16 +105,7 @@ pub(super) fn call(
 ) -> Result<u64> {
     let [first, second, third, fourth, fifth] = arguments;
     let code = match helper {
-        Helper::MapLookup => {
-            let number = memory::map_number(first)?;
-            let key = memory.bytes(second, memory.maps[number].key_size())?;
-            let found = memory.maps[number].find(key);
-            let number = u32::try_from(number)?;
-            return Ok(match found {
-                Some(offset) => memory::value_address(number, u32::try_from(offset)?),
-                None => 0,
-            });
-        }
+        Helper::MapLookup => return look_up(memory, first, second),
         Helper::MapUpdate => {
             let number = memory::map_number(first)?;
             let map = &memory.maps[number];
@@ -163,6 +154,18 @@ pub(super) fn call(
         Helper::ChecksumUpdate => NOT_SUPPORTED,
     };
     Ok(code.cast_unsigned())
+}
+
+/// The address of a key's value in a map, or 0.
+fn look_up(memory: &mut Memory<'_>, map: u64, key: u64) -> Result<u64> {
+    let number = memory::map_number(map)?;
+    let key = memory.bytes(key, memory.maps[number].key_size())?;
+    let found = memory.maps[number].find(key);
+    let number = u32::try_from(number)?;
+    Ok(match found {
+        Some(offset) => memory::value_address(number, u32::try_from(offset)?),
+        None => 0,
+    })
 }
 
 /// Calls a helper that works on the packet.

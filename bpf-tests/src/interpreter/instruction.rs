@@ -141,24 +141,25 @@ pub(super) fn decode(code: &[bpf_insn]) -> Result<Vec<Instruction>> {
     Ok(decoded)
 }
 
+/// The lowest three bits of an opcode: its class.
+mod class {
+    pub(super) const LD: u8 = 0;
+    pub(super) const LDX: u8 = 1;
+    pub(super) const ST: u8 = 2;
+    pub(super) const STX: u8 = 3;
+    pub(super) const ALU: u8 = 4;
+    pub(super) const JMP: u8 = 5;
+    pub(super) const ALU64: u8 = 7;
+}
+
+/// The highest three bits of an opcode of a load or store.
+mod mode {
+    pub(super) const MEMORY: u8 = 0x60;
+    pub(super) const ATOMIC: u8 = 0xc0;
+}
+
 fn one(slot: usize, raw: bpf_insn, next: Option<bpf_insn>) -> Result<Instruction> {
-    /// The lowest three bits of an opcode: its class.
-    mod class {
-        pub(super) const LD: u8 = 0;
-        pub(super) const LDX: u8 = 1;
-        pub(super) const ST: u8 = 2;
-        pub(super) const STX: u8 = 3;
-        pub(super) const ALU: u8 = 4;
-        pub(super) const JMP: u8 = 5;
-        pub(super) const ALU64: u8 = 7;
-    }
-    /// The highest three bits of an opcode of a load or store.
-    mod mode {
-        pub(super) const MEMORY: u8 = 0x60;
-        pub(super) const ATOMIC: u8 = 0xc0;
-    }
-    let to = usize::from(raw.dst_reg());
-    let base = usize::from(raw.src_reg());
+    let (to, base) = (usize::from(raw.dst_reg()), usize::from(raw.src_reg()));
     ensure!(to < REGISTERS && base < REGISTERS, "no such register");
     let offset = raw.off;
     let immediate = Operand::Value(i64::from(raw.imm).cast_unsigned());

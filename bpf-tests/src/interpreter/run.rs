@@ -49,36 +49,23 @@ pub(super) fn run(
                 registers[6..].copy_from_slice(&kept);
             }
             Instruction::Call { slot: to } => {
-                let mut kept = [0; 5];
-                kept.copy_from_slice(&registers[6..]);
+                let kept = five(&registers[6..]);
                 callers.push(Caller { slot, kept });
                 registers[FRAME] = memory.enter()?;
                 slot = to;
             }
             Instruction::Helper { number } => {
                 let helper = Helper::from_number(number)?;
-                let mut arguments = [0; 5];
-                arguments.copy_from_slice(&registers[1..6]);
-                if helper == Helper::MapLookup {
-                    let map = memory::map_number(arguments[0])?;
-                    tally.looked_up(&memory.maps[map].name);
-                }
-                tally.called(helper);
-                registers[ANSWER] = helper::call(helper, memory, host, arguments)
+                note_call(helper, registers[1], memory, tally)?;
+                registers[ANSWER] = helper::call(helper, memory, host, five(&registers[1..6]))
                     .with_context(|| format!("{} at {:?}", helper.name(), program.lines.of(at)))?;
             }
             Instruction::Goto { slot: to } => {
                 tally.jumped(program.weights[at]);
                 slot = to;
             }
-            Instruction::Jump {
-                wide,
-                condition,
-                left,
-                right,
-                slot: to,
-            } => {
-                if holds(condition, wide, registers[left], operand(&registers, right)) {
+            Instruction::Jump { slot: to, .. } => {
+                if jumps(instruction, &registers) {
                     tally.jumped(program.weights[at]);
                     slot = to;
                 }
@@ -90,6 +77,52 @@ pub(super) fn run(
             _ => step(instruction, &mut registers, memory)
                 .with_context(|| format!("at {:?}", program.lines.of(at)))?,
         }
+    }
+}
+
+/// Counts a call of a helper, and the map that it looks into.
+fn note_call(helper: Helper, first: u64, memory: &Memory<'_>, tally: &mut Tally) -> Result<()> {
+    if helper == Helper::MapLookup {
+        let map = memory::map_number(first)?;
+        tally.looked_up(&memory.maps[map].name);
+    }
+    tally.called(helper);
+    Ok(())
+}
+
+/// Copies five registers.
+fn five(registers: &[u64]) -> [u64; 5] {
+    let mut copy = [0; 5];
+    copy.copy_from_slice(registers);
+    copy
+}
+
+/// True if an instruction is a jump whose condition holds.
+fn jumps(instruction: &Instruction, registers: &[u64; REGISTERS]) -> bool {
+    let Instruction::Jump {
+        wide,
+        condition,
+        left,
+        right,
+        ..
+    } = *instruction
+    else {
+        return false;
+    };
+    holds(condition, wide, registers[left], operand(registers, right))
+}
+
+/// The value that an atomic operation leaves in memory. `answer` is what it has to find there, if
+/// it compares.
+fn exchanged(atomic: Atomic, old: u64, with: u64, answer: u64) -> u64 {
+    match atomic {
+        Atomic::Add => old.wrapping_add(with),
+        Atomic::Or => old | with,
+        Atomic::And => old & with,
+        Atomic::Xor => old ^ with,
+        Atomic::Exchange => with,
+        Atomic::CompareExchange if old == answer => with,
+        Atomic::CompareExchange => old,
     }
 }
 
@@ -133,16 +166,7 @@ fn step(
         } => {
             let address = place(registers, base, offset);
             let old = memory.load(address, size)?;
-            let with = registers[value];
-            let new = match atomic {
-                Atomic::Add => old.wrapping_add(with),
-                Atomic::Or => old | with,
-                Atomic::And => old & with,
-                Atomic::Xor => old ^ with,
-                Atomic::Exchange => with,
-                Atomic::CompareExchange if old == registers[ANSWER] => with,
-                Atomic::CompareExchange => old,
-            };
+            let new = exchanged(atomic, old, registers[value], registers[ANSWER]);
             memory.store(address, size, new)?;
             if matches!(atomic, Atomic::CompareExchange) {
                 registers[ANSWER] = old;

@@ -61,10 +61,8 @@ impl Passage<'_> {
         // The stack has carried the packets that it sends.
         let by_notes = settings.service_nat && origin == Origin::Pod;
         let looks_up = policy != Policy::Keep || settings.lookups.exempt;
-        match policy {
-            Policy::Block => return Err(DropReason::MetadataBlocked.into()),
-            Policy::Hide => return Err(DropReason::NoTranslationAddress.into()),
-            Policy::Keep | Policy::Translate(_) | Policy::TranslateAll(_) => {}
+        if let Some(reason) = policy.refusal() {
+            return Err(reason.into());
         }
         if !looks_up && !settings.service_nat {
             return Ok(self.out(ip, &owner, origin, Verdict::Eni));
@@ -91,11 +89,7 @@ impl Passage<'_> {
                 _ => return Err(DropReason::FragmentUnknown.into()),
             },
             FragmentKind::Whole | FragmentKind::First => {
-                let read = transport::read(&self.frame, ip);
-                if by_notes && !matches!(read, Ok(Transport::Ports(_))) {
-                    self.tell_portless(ip);
-                }
-                match read {
+                match self.read_ports(ip, by_notes) {
                     Ok(Transport::Ports(ports)) => (ip.protocol, ports),
                     Ok(Transport::Error) => return self.pod_error(ip, &leaving),
                     Ok(Transport::None) => {
@@ -113,6 +107,46 @@ impl Passage<'_> {
         self.with_ports(ip, &leaving, protocol, ports)
     }
 
+    /// Reads a packet's ports. Where flows of the stack are noted, a packet without any is told of.
+    fn read_ports(&mut self, ip: &Ip, by_notes: bool) -> Result<Transport, DropReason> {
+        let read = transport::read(&self.frame, ip);
+        if by_notes && !matches!(read, Ok(Transport::Ports(_))) {
+            self.tell_portless(ip);
+        }
+        read
+    }
+
+    /// Decides on a packet of a flow that is known.
+    fn of_known(
+        &mut self,
+        ip: &Ip,
+        leaving: &Leaving<'_>,
+        inside: Inside,
+        flags: u8,
+    ) -> Option<Decided> {
+        let endpoint = leaving.source.identity();
+        let by_notes = self.world.settings.service_nat && leaving.origin == Origin::Pod;
+        if leaving.looks_up
+            && let Some(flow) = self.state.goes_out(endpoint, &inside, flags)
+        {
+            let of_stack = self.state.flows.get(&flow).is_some_and(|flow| flow.stack);
+            if by_notes && of_stack {
+                let owner = self.mark_of(leaving.source.eni);
+                return Some(Ok(self.hand_up(owner, Verdict::StackFlow)));
+            }
+            return Some(self.translated(ip, &flow, leaving.origin));
+        }
+        if !by_notes {
+            return None;
+        }
+        let flow = self
+            .state
+            .passes_stack(endpoint, inside, Sender::Pod, flags)?;
+        Some(Ok(
+            self.hand_up(self.mark_in_stack(flow.eni), Verdict::StackFlow)
+        ))
+    }
+
     /// Sends out a packet with ports.
     fn with_ports(
         &mut self,
@@ -124,24 +158,8 @@ impl Passage<'_> {
         let endpoint = leaving.source.identity();
         let inside = of_packet_by(ip, protocol, ports, Sender::Pod);
         let shown = of_packet(protocol, ports.flags);
-        if leaving.looks_up
-            && let Some(flow) = self.state.goes_out(endpoint, &inside, ports.flags)
-        {
-            let by_notes = self.world.settings.service_nat && leaving.origin == Origin::Pod;
-            let of_stack = self.state.flows.get(&flow).is_some_and(|flow| flow.stack);
-            if by_notes && of_stack {
-                let owner = self.mark_of(leaving.source.eni);
-                return Ok(self.hand_up(owner, Verdict::StackFlow));
-            }
-            return self.translated(ip, &flow, leaving.origin);
-        }
-        if self.world.settings.service_nat && leaving.origin == Origin::Pod {
-            let flow = self
-                .state
-                .passes_stack(endpoint, inside, Sender::Pod, ports.flags);
-            if let Some(flow) = flow {
-                return Ok(self.hand_up(self.mark_in_stack(flow.eni), Verdict::StackFlow));
-            }
+        if let Some(decided) = self.of_known(ip, leaving, inside, ports.flags) {
+            return decided;
         }
         let verdict = if !leaving.looks_up {
             Verdict::Eni

@@ -23,6 +23,18 @@ pub enum Policy {
     Hide,
 }
 
+impl Policy {
+    /// The reason for which every packet is dropped, if there is one.
+    #[must_use]
+    pub fn refusal(self) -> Option<DropReason> {
+        match self {
+            Self::Block => Some(DropReason::MetadataBlocked),
+            Self::Hide => Some(DropReason::NoTranslationAddress),
+            Self::Keep | Self::Translate(_) | Self::TranslateAll(_) => None,
+        }
+    }
+}
+
 /// The number of the primary ENI.
 pub const PRIMARY: u8 = 0;
 

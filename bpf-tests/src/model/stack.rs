@@ -135,7 +135,7 @@ impl State {
             dead: false,
         };
         let family = usize::from(inside.pod.is_ipv6());
-        let is_full = self.stack.len() >= world.settings.stack_capacity;
+        let is_full = self.stack.len() >= world.settings.capacities.stack;
         match self.stack.get_mut(&inside) {
             // The entry is about to be free; the next packet stores the flow.
             Some(dying) if dying.dead => {}

@@ -218,26 +218,14 @@ impl State {
         chosen: Option<u16>,
     ) -> Result<Result<Outside, DropReason>, String> {
         let used = self.quota.get(&new.endpoint).copied().unwrap_or_default();
-        let most = if new.endpoint == 0 {
-            world.settings.host_quota
-        } else {
-            world.settings.endpoint_quota
-        };
-        if used >= most {
+        if used >= world.settings.quotas.of(new.endpoint) {
             return Ok(Err(DropReason::QuotaExceeded));
         }
-        let outside = |port| Outside {
-            eni: new.eni,
-            protocol: new.inside.protocol,
-            remote: new.inside.remote,
-            remote_port: new.inside.remote_port,
-            port,
-        };
         let is_free = |state: &Self, port| {
             // A socket that the host itself sends from does not block that port.
             let is_own = new.endpoint == 0 && port == new.inside.pod_port;
             let held = world.has_socket(new.inside.protocol, new.address, port) && !is_own;
-            !state.flows.contains_key(&outside(port)) && !held
+            !state.flows.contains_key(&new.outside(port)) && !held
         };
         let own = new.inside.pod_port;
         let must_keep = new.inside.protocol == SCTP;
@@ -248,7 +236,7 @@ impl State {
             return Ok(Err(DropReason::FlowsFull));
         }
         if must_keep {
-            return Ok(Ok(self.insert(outside(own), new)));
+            return Ok(Ok(self.insert(new.outside(own), new)));
         }
         let Some(port) = chosen else {
             return Err("there is no port to be seen".to_owned());
@@ -267,24 +255,27 @@ impl State {
         if !is_first(port) {
             return Err(format!("port {port} is of the reserve"));
         }
-        let key = (new.inside.pod, own);
         let first = if is_first(own) {
             Some(own)
         } else {
-            self.candidates.get(&key).copied()
+            self.candidates.get(&(new.inside.pod, own)).copied()
         };
         match first {
             Some(first) if port != first && is_free(self, first) => {
                 return Err(format!("port {port}, although {first} is free"));
             }
-            // Without competing flows this port is the first choice, and remains that for the
-            // pod's port.
-            None if !self.is_crowded(world, &outside(port)) => {
-                self.candidates.insert(key, port);
-            }
-            _ => {}
+            None => self.learn_candidate(world, &new.outside(port), (new.inside.pod, own)),
+            Some(_) => {}
         }
-        Ok(Ok(self.insert(outside(port), new)))
+        Ok(Ok(self.insert(new.outside(port), new)))
+    }
+
+    /// Without competing flows the port of a flow is the first choice, and remains that for the
+    /// pod's port.
+    fn learn_candidate(&mut self, world: &World, flow: &Outside, of: (IpAddr, u16)) {
+        if !self.is_crowded(world, flow) {
+            self.candidates.insert(of, flow.port);
+        }
     }
 
     /// True if there is no room for another flow of a family.
@@ -294,7 +285,7 @@ impl State {
             .keys()
             .filter(|outside| outside.remote.is_ipv4() == is_v4)
             .count();
-        flows >= world.settings.flow_capacity
+        flows >= world.settings.capacities.flows
     }
 
     /// True if other flows or sockets may hold a port towards the remote.
@@ -342,12 +333,12 @@ impl State {
         if self.shows_inbound(endpoint, inside, shown) {
             return Ok(());
         }
-        if self.inbound_of(endpoint) >= world.settings.inbound_quota {
+        if self.inbound_of(endpoint) >= world.settings.quotas.inbound {
             return Err(DropReason::InboundQuotaExceeded);
         }
         // An entry of the address's former pod does not count.
         self.inbound.remove(&inside);
-        if self.inbound.len() >= world.settings.inbound_capacity {
+        if self.inbound.len() >= world.settings.capacities.inbound {
             return Err(DropReason::InboundFull);
         }
         let noted = Noted {
@@ -404,6 +395,19 @@ pub struct New {
     pub endpoint: u32,
     /// Flags of TCP.
     pub flags: u8,
+}
+
+impl New {
+    /// The flow under a port.
+    fn outside(&self, port: u16) -> Outside {
+        Outside {
+            eni: self.eni,
+            protocol: self.inside.protocol,
+            remote: self.inside.remote,
+            remote_port: self.inside.remote_port,
+            port,
+        }
+    }
 }
 
 /// A flow as the inside sees it.

@@ -154,26 +154,52 @@ pub struct Settings {
     pub masquerade: [bool; 2],
     /// The outcome of packets to the metadata service.
     pub metadata: Metadata,
-    /// Translated flows that one endpoint may have.
-    pub endpoint_quota: u64,
     /// True if all pod traffic takes the stack.
     pub path_stack: bool,
     /// True if flows that the stack carries take it both ways.
     pub service_nat: bool,
-    /// Capacity for flows through the stack.
-    pub stack_capacity: usize,
     /// Ports for translation: first and last of each range.
     pub ports: Vec<(u16, u16)>,
     /// Cases in which the programs look for flows of an earlier policy.
     pub lookups: CompatLookups,
-    /// Capacity for inbound flows.
-    pub inbound_capacity: usize,
-    /// Inbound flows that one endpoint may have.
-    pub inbound_quota: u64,
-    /// Flows that the host may have.
-    pub host_quota: u64,
-    /// Capacity for translated flows of a family.
-    pub flow_capacity: usize,
+    /// Capacities of the tables.
+    pub capacities: Capacities,
+    /// Shares of the tables.
+    pub quotas: Quotas,
+}
+
+/// Entries that the tables of flows can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacities {
+    /// Translated flows of a family.
+    pub flows: usize,
+    /// Inbound flows.
+    pub inbound: usize,
+    /// Flows through the stack.
+    pub stack: usize,
+}
+
+/// Flows that one owner may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Translated flows of an endpoint.
+    pub endpoint: u64,
+    /// Inbound flows of an endpoint.
+    pub inbound: u64,
+    /// Flows of the host.
+    pub host: u64,
+}
+
+impl Quotas {
+    /// Translated flows that an endpoint may have; the host is endpoint 0.
+    #[must_use]
+    pub fn of(&self, endpoint: u32) -> u64 {
+        if endpoint == 0 {
+            self.host
+        } else {
+            self.endpoint
+        }
+    }
 }
 
 impl Settings {

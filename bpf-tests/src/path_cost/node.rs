@@ -119,21 +119,7 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
         programs.put_address(net.host, AddressEntry::host())?;
         programs.put_address(net.snat, AddressEntry::translation(1))?;
     }
-    let vpc = DestinationClass::VPC;
-    let block = vpc.union(DestinationClass::BLOCK);
-    for (prefix, class) in [
-        ("10.0.0.0/16", vpc),
-        ("10.0.1.8/29", block),
-        ("172.20.0.0/16", DestinationClass::SERVICE),
-        ("169.254.169.254/32", DestinationClass::METADATA),
-        ("fd00:ec2::254/128", DestinationClass::METADATA),
-        ("2001:db8::/56", vpc),
-        ("2001:db8:0:1::/80", block),
-        ("2001:db8:0:5e::/108", DestinationClass::SERVICE),
-    ] {
-        let prefix = prefix.parse().with_context(|| prefix.to_owned())?;
-        programs.put_destination(prefix, class)?;
-    }
+    put_destinations(programs)?;
     let [v4, v6] = &NETS;
     for (number, (ifindex, _), snat) in [
         (0, ENI_0, [v4.host, v6.host]),
@@ -157,6 +143,25 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
         for is_v4 in [true, false] {
             scene::know_gateway(programs, number, is_v4, &known)?;
         }
+    }
+    Ok(())
+}
+
+fn put_destinations(programs: &mut Programs) -> Result<()> {
+    let vpc = DestinationClass::VPC;
+    let block = vpc.union(DestinationClass::BLOCK);
+    for (prefix, class) in [
+        ("10.0.0.0/16", vpc),
+        ("10.0.1.8/29", block),
+        ("172.20.0.0/16", DestinationClass::SERVICE),
+        ("169.254.169.254/32", DestinationClass::METADATA),
+        ("fd00:ec2::254/128", DestinationClass::METADATA),
+        ("2001:db8::/56", vpc),
+        ("2001:db8:0:1::/80", block),
+        ("2001:db8:0:5e::/108", DestinationClass::SERVICE),
+    ] {
+        let prefix = prefix.parse().with_context(|| prefix.to_owned())?;
+        programs.put_destination(prefix, class)?;
     }
     Ok(())
 }

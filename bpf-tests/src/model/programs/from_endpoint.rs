@@ -37,30 +37,8 @@ impl Passage<'_> {
             self.may_use_link_local(ip.destination, false)?;
             return Ok(self.hand_up(owner, Verdict::LinkLocal));
         }
-        let destination = self.world.addresses.get(&ip.destination).copied();
-        if destination.is_some() {
-            match self.path(&ip, &source, Sender::Pod) {
-                Path::Direct => {}
-                Path::Stack(eni) => {
-                    return Ok(self.hand_up(self.mark_in_stack(eni), Verdict::StackFlow));
-                }
-                Path::Reordered => return Ok(self.reorder(&ip, owner)),
-            }
-        }
-        match destination {
-            Some(Address::Host { .. }) => return Ok(self.hand_up(owner, Verdict::Host)),
-            Some(Address::Pod(pod)) if self.takes_stack(&source) || self.takes_stack(&pod) => {
-                return Ok(self.hand_up(owner, Verdict::Stack));
-            }
-            Some(Address::Pod(pod)) => {
-                if let Some(verdict) = self.exception(&ip, pod.mtu)? {
-                    let ours = owner | self.world.settings.marks.exception;
-                    return Ok(self.hand_up(ours, verdict));
-                }
-                self.deliver(&ip, &pod);
-                return Ok((Verdict::Local, Way::Redirect));
-            }
-            None => {}
+        if let Some(destination) = self.world.addresses.get(&ip.destination).copied() {
+            return self.within_node(&ip, &source, destination);
         }
         let classes = self.world.classes(ip.destination);
         if classes.service {
@@ -78,6 +56,32 @@ impl Passage<'_> {
             return Ok(self.hand_up(owner, Verdict::Stack));
         }
         self.leave(&ip, &source, Origin::Pod)
+    }
+
+    /// A packet of a pod to the host or to a pod of this node.
+    fn within_node(&mut self, ip: &Ip, source: &Pod, destination: Address) -> Decided {
+        let owner = self.mark_of(source.eni);
+        match self.path(ip, source, Sender::Pod) {
+            Path::Direct => {}
+            Path::Stack(eni) => {
+                return Ok(self.hand_up(self.mark_in_stack(eni), Verdict::StackFlow));
+            }
+            Path::Reordered => return Ok(self.reorder(ip, owner)),
+        }
+        match destination {
+            Address::Host { .. } => Ok(self.hand_up(owner, Verdict::Host)),
+            Address::Pod(pod) if self.takes_stack(source) || self.takes_stack(&pod) => {
+                Ok(self.hand_up(owner, Verdict::Stack))
+            }
+            Address::Pod(pod) => {
+                if let Some(verdict) = self.exception(ip, pod.mtu)? {
+                    let ours = owner | self.world.settings.marks.exception;
+                    return Ok(self.hand_up(ours, verdict));
+                }
+                self.deliver(ip, &pod);
+                Ok((Verdict::Local, Way::Redirect))
+            }
+        }
     }
 
     /// A packet to an address that no network routes.
