@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions,
     Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, LaxSlicedPacket, PacketBuilder,
+    PacketBuilderStep, TcpHeader,
 };
 
 /// Length of an Ethernet header.
@@ -259,23 +260,8 @@ impl Frame {
             }
             Body::Tcp(length) => {
                 let (flags, sequence) = self.tcp;
-                let mut builder = builder
-                    .tcp(from, to, sequence, 1024)
-                    .options_raw(&[1; 12])
-                    .expect("options of a good length");
-                if flags & 1 != 0 {
-                    builder = builder.fin();
-                }
-                if flags & 2 != 0 {
-                    builder = builder.syn();
-                }
-                if flags & 4 != 0 {
-                    builder = builder.rst();
-                }
-                if flags & 16 != 0 {
-                    builder = builder.ack(7);
-                }
-                builder.write(&mut bytes, &pattern(length))
+                let segment = builder.tcp(from, to, sequence, 1024);
+                with_flags(segment, flags).write(&mut bytes, &pattern(length))
             }
             Body::Icmpv6(kind) => builder
                 .icmpv6_raw(kind, 0, [0; 4])
@@ -375,6 +361,26 @@ pub fn arp_request(macs: Macs, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     bytes.extend([0; 6]);
     bytes.extend(target.octets());
     bytes
+}
+
+/// A segment with flags, and with options of 12 bytes.
+fn with_flags(segment: PacketBuilderStep<TcpHeader>, flags: u8) -> PacketBuilderStep<TcpHeader> {
+    let mut segment = segment
+        .options_raw(&[1; 12])
+        .expect("options of a good length");
+    if flags & 1 != 0 {
+        segment = segment.fin();
+    }
+    if flags & 2 != 0 {
+        segment = segment.syn();
+    }
+    if flags & 4 != 0 {
+        segment = segment.rst();
+    }
+    if flags & 16 != 0 {
+        segment = segment.ack(7);
+    }
+    segment
 }
 
 /// Bytes that differ from their neighbours, so that a shift is visible.

@@ -19,7 +19,7 @@ fn a_pods_packet_that_has_lost_its_device_is_translated_still() {
         for port in [50_000, 1] {
             let frame = from_a(&net, net.outside, UDP).ports(port, 53);
             let case = |device, mark, expect| {
-                let name = format!("{} from {port} without a device", net.family);
+                let name = format!("{} from {port} without a device", net.family());
                 let mut case = Case::new(Program::ToNetwork, name, device, frame.bytes(), expect);
                 case.input.ingress_ifindex = 0;
                 case.input.mark = mark;

@@ -195,7 +195,7 @@ fn the_latest_slot_of_a_datagram_decides() {
         questions.end(&mut programs, 0, "all but one of a round");
         questions.begin(&mut programs, FLOOD);
         let late = questions.run(&mut programs, 0, false);
-        assert_eq!(late, DROP, "{} after a round", net.family);
+        assert_eq!(late, DROP, "{} after a round", net.family());
     }
 }
 
@@ -231,6 +231,6 @@ fn a_flood_to_a_pods_own_address_leaves_the_datagrams_of_other_pods() {
         let rings = programs.table::<u32, FragmentRing>(map::FRAGMENT_RINGS);
         let rings = rings.unwrap().entries().unwrap();
         let counts: Vec<u32> = rings.into_iter().map(|(_, ring)| ring.count).collect();
-        assert_eq!(counts, [2], "{}", net.family);
+        assert_eq!(counts, [2], "{}", net.family());
     }
 }

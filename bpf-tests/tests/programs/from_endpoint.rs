@@ -24,7 +24,7 @@ fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
 
 /// Cases of both families.
 fn both(net: &Net) -> Vec<Case> {
-    let name = |what: &str| format!("{} {what}", net.family);
+    let name = |what: &str| format!("{} {what}", net.family());
     let a = |what: &str, destination: IpAddr, expect: Expect| {
         case(
             name(what),
@@ -92,14 +92,14 @@ fn spoofed(net: &Net) -> Vec<Case> {
     ] {
         for destination in [net.peer, net.host, net.b, net.multicast] {
             let frame = sent(IF_A, source, destination, UDP);
-            let name = format!("{} {what} to {destination}", net.family);
+            let name = format!("{} {what} to {destination}", net.family());
             let expect = Expect::Drop(DropReason::SpoofedSource);
             cases.push(case(name, VETH_A, frame.bytes(), expect));
         }
     }
     let frame = sent(IF_C, net.c, net.peer, UDP);
     for frame in [frame.clone(), frame.hop_limit(1)] {
-        let name = format!("{} by an ENI that is not ready", net.family);
+        let name = format!("{} by an ENI that is not ready", net.family());
         let expect = Expect::Drop(DropReason::EniNotReady);
         cases.push(case(name, VETH_C, frame.bytes(), expect));
     }
@@ -119,18 +119,18 @@ fn exceptions(net: &Net) -> Vec<Case> {
             (net.multicast, Expect::Stack(Verdict::Multicast, marked(1))),
         ] {
             let frame = from_a(net, destination, UDP).hop_limit(hop_limit);
-            let name = format!("{} hop limit {hop_limit} to {destination}", net.family);
+            let name = format!("{} hop limit {hop_limit} to {destination}", net.family());
             cases.push(case(name, VETH_A, frame.bytes(), expect));
         }
     }
     for hop_limit in [2, 255] {
         let frame = from_a(net, net.peer, UDP).hop_limit(hop_limit);
-        let name = format!("{} hop limit {hop_limit}", net.family);
+        let name = format!("{} hop limit {hop_limit}", net.family());
         cases.push(case(name, VETH_A, frame.bytes(), to_eni(&frame)));
     }
-    let body = |mtu: usize| Body::Udp(mtu - net.header - UDP_HEADER);
+    let body = |mtu: usize| Body::Udp(mtu - net.header() - UDP_HEADER);
     let frame = from_a(net, net.peer, body(ENI_MTU));
-    let name = |what: &str| format!("{} {what}", net.family);
+    let name = |what: &str| format!("{} {what}", net.family());
     cases.push(case(
         name("the ENI's MTU"),
         VETH_A,
@@ -170,15 +170,15 @@ fn exceptions(net: &Net) -> Vec<Case> {
 fn segments(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for (body, header) in [(Body::Tcp(3000), TCP_HEADER), (Body::Udp(3000), UDP_HEADER)] {
-        let fits = ENI_MTU - net.header - header;
+        let fits = ENI_MTU - net.header() - header;
         let frame = from_a(net, net.peer, body);
-        let name = format!("{} segments of {body:?}", net.family);
+        let name = format!("{} segments of {body:?}", net.family());
         cases.push(case(name.clone(), VETH_A, frame.bytes(), to_eni(&frame)).gso(fits));
         let expect = Expect::Stack(Verdict::TooBig, marked(1) | exception());
         cases.push(case(name, VETH_A, frame.bytes(), expect).gso(fits + 1));
     }
     if net.a.is_ipv6() {
-        let fits = ENI_MTU - net.header - ROUTER_ALERT_HEADER - TCP_HEADER;
+        let fits = ENI_MTU - net.header() - ROUTER_ALERT_HEADER - TCP_HEADER;
         let frame = from_a(net, net.peer, Body::Tcp(3000)).router_alert();
         let name = "segments behind a router alert".to_owned();
         cases.push(case(name.clone(), VETH_A, frame.bytes(), to_eni(&frame)).gso(fits));
@@ -205,7 +205,7 @@ fn segments(net: &Net) -> Vec<Case> {
         }
         other => other,
     };
-    let name = format!("{} more than 64 KiB", net.family);
+    let name = format!("{} more than 64 KiB", net.family());
     cases.push(case(name, VETH_A, without_length(frame.bytes()), expect).gso(1400));
     cases
 }

@@ -25,16 +25,16 @@ fn both(net: &Net) -> Vec<Case> {
     for source in unroutable(net).into_iter().chain([net.multicast]) {
         let frame = received(ENI_1, source, net.a, UDP);
         let expect = Expect::Drop(DropReason::UnroutableSource);
-        let name = format!("{} from {source}", net.family);
+        let name = format!("{} from {source}", net.family());
         cases.push(case(name, ENI_1, frame.bytes(), expect));
     }
     let frame = received(ENI_1, routable(net), net.a, UDP);
     let expect = to_pod(&frame, VETH_A, POD_A);
-    let name = format!("{} from {}", net.family, routable(net));
+    let name = format!("{} from {}", net.family(), routable(net));
     cases.push(case(name, ENI_1, frame.bytes(), expect));
     let mut add = |what: &str, device: Device, destination: IpAddr, expect: Expect| {
         let frame = received(device, net.outside, destination, UDP);
-        let name = format!("{} {what} by device {}", net.family, device.ifindex);
+        let name = format!("{} {what} by device {}", net.family(), device.ifindex);
         cases.push(case(name, device, frame.bytes(), expect));
     };
     add(
@@ -78,7 +78,7 @@ fn both(net: &Net) -> Vec<Case> {
         let frame = received(ENI_1, net.outside, net.a, body);
         let expect = to_pod(&frame, VETH_A, POD_A);
         cases.push(case(
-            format!("{} for A", net.family),
+            format!("{} for A", net.family()),
             ENI_1,
             frame.bytes(),
             expect,
@@ -86,7 +86,7 @@ fn both(net: &Net) -> Vec<Case> {
         let frame = received(ENI_0, net.peer, net.b, body).hop_limit(2);
         let expect = to_pod(&frame, VETH_B, POD_B);
         cases.push(case(
-            format!("{} for B", net.family),
+            format!("{} for B", net.family()),
             ENI_0,
             frame.bytes(),
             expect,
@@ -104,16 +104,16 @@ fn exceptions(net: &Net) -> Vec<Case> {
         (ENI_0, net.b, OTHERS | exception()),
     ] {
         let mtu = if pod == net.a { ENI_MTU } else { POD_B_MTU };
-        let name = |what: &str| format!("{} {what} for {pod}", net.family);
+        let name = |what: &str| format!("{} {what} for {pod}", net.family());
         for hop_limit in [0, 1] {
             let frame = received(device, net.outside, pod, UDP).hop_limit(hop_limit);
             let expect = Expect::Stack(Verdict::TtlExpired, bits);
             cases.push(case(name("hop limit"), device, frame.bytes(), expect));
         }
         let too_big = || Expect::Stack(Verdict::TooBig, bits);
-        let frame = received(device, net.outside, pod, Body::Udp(mtu - net.header - 7));
+        let frame = received(device, net.outside, pod, Body::Udp(mtu - net.header() - 7));
         cases.push(case(name("too big"), device, frame.bytes(), too_big()));
-        let fits = mtu - net.header - 32;
+        let fits = mtu - net.header() - 32;
         let frame = received(device, net.outside, pod, Body::Tcp(3000));
         cases.push(case(name("segments"), device, frame.bytes(), too_big()).gso(fits + 1));
         let (veth, mac) = if pod == net.a {
@@ -177,7 +177,7 @@ fn foreign() -> Vec<Case> {
         for destination in [STRANGER, GROUP, BROADCAST] {
             for net in [V4, V6] {
                 let frame = received(device, net.outside, net.a, UDP).macs(STRANGER, destination);
-                let name = format!("{} to MAC {}", net.family, text(destination));
+                let name = format!("{} to MAC {}", net.family(), text(destination));
                 cases.push(case(name, device, frame.bytes(), untouched()));
             }
         }

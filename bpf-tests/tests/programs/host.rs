@@ -18,14 +18,14 @@ use crate::case::{Case, Expect, check_all};
 use crate::world::*;
 
 /// The port that pod A's flow gets.
-fn port_of_flow(programs: &mut Programs, net: &Net, body: Body, port: u16, remote: u16) -> u16 {
+fn port_of_flow(programs: &mut Programs, net: &Net, body: Body, [port, remote]: [u16; 2]) -> u16 {
     let frame = from_a(net, net.outside, body).ports(port, remote).tcp(2, 1);
     let program = Program::FromEndpoint;
     let expect = Expect::Stack(Verdict::Translated, 0);
     let case = Case::new(program, "", VETH_A, frame.bytes(), expect);
     let output = programs.run(program, &case.input).unwrap();
     assert_eq!(output.code, REDIRECT);
-    let at = ETHERNET + net.header;
+    let at = ETHERNET + net.header();
     u16::from_be_bytes([output.frame[at], output.frame[at + 1]])
 }
 
@@ -75,14 +75,14 @@ fn sockets_of_the_host_hold_their_ports() {
             (Body::Tcp(0), 50_001, false),
             (Body::Udp(9), 50_002, true),
         ] {
-            let seen = port_of_flow(&mut programs, &net, body, port, 443);
-            assert_eq!(seen != port, is_held, "{} {body:?} {port}", net.family);
+            let seen = port_of_flow(&mut programs, &net, body, [port, 443]);
+            assert_eq!(seen != port, is_held, "{} {body:?} {port}", net.family());
             assert!(Ports::DEFAULT.contains(seen));
         }
         drop((listener, datagrams, wildcard));
         for (body, port) in [(Body::Tcp(0), 50_000), (Body::Udp(9), 50_001)] {
-            let seen = port_of_flow(&mut programs, &net, body, port, 444);
-            assert_eq!(seen, port, "{} {body:?} without a socket", net.family);
+            let seen = port_of_flow(&mut programs, &net, body, [port, 444]);
+            assert_eq!(seen, port, "{} {body:?} without a socket", net.family());
         }
     }
 }
@@ -104,10 +104,10 @@ fn a_connection_that_the_host_has_just_closed_holds_its_port() {
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
         drop(client);
         let tcp = Body::Tcp(0);
-        let seen = port_of_flow(&mut programs, &net, tcp, 50_003, client_port);
-        assert_ne!(seen, 50_003, "{}", net.family);
-        let seen = port_of_flow(&mut programs, &net, tcp, 50_003, 1);
-        assert_eq!(seen, 50_003, "{} to another remote", net.family);
+        let seen = port_of_flow(&mut programs, &net, tcp, [50_003, client_port]);
+        assert_ne!(seen, 50_003, "{}", net.family());
+        let seen = port_of_flow(&mut programs, &net, tcp, [50_003, 1]);
+        assert_eq!(seen, 50_003, "{} to another remote", net.family());
     }
 }
 
@@ -122,7 +122,7 @@ fn what_is_marked_as_done_passes_uncounted() {
         case.input.mark = done();
         let before = programs.counters().unwrap();
         let output = programs.run(program, &case.input).unwrap();
-        assert_eq!(programs.counters().unwrap(), before, "{}", net.family);
+        assert_eq!(programs.counters().unwrap(), before, "{}", net.family());
         assert_eq!((output.code, output.mark), (PASS, done()));
         assert_eq!(output.frame, frame.bytes());
     }
@@ -134,7 +134,7 @@ fn what_no_device_received_is_the_hosts() {
     for net in [V4, V6] {
         for source in [net.a, net.host, net.peer] {
             let frame = received(ENI_1, source, net.outside, Body::Udp(9)).ports(50_000, 53);
-            let name = format!("{} from {source}", net.family);
+            let name = format!("{} from {source}", net.family());
             let expect = Expect::Stack(Verdict::FromHost, OTHERS);
             let program = Program::ToNetwork;
             cases.push(Case::new(program, name, ENI_1, frame.bytes(), expect).of_host());

@@ -86,7 +86,7 @@ fn to_endpoint() -> Vec<Case> {
         for body in [Body::Udp(100), Body::Tcp(0)] {
             let (device, frame) = good(Program::ToEndpoint, &net, body);
             for (what, frame, _reason) in lies(&frame) {
-                let name = format!("{} {what}", net.family);
+                let name = format!("{} {what}", net.family());
                 let expect = Expect::Stack(Verdict::ToPod, OTHERS);
                 let case = Case::new(Program::ToEndpoint, name, device, frame, expect);
                 cases.push(case.by(ENI_1, OTHERS));
@@ -102,7 +102,7 @@ pub(crate) fn cases() -> Vec<Case> {
         for (net, lies) in [(V4, v4 as fn(&[u8]) -> _), (V6, v6)] {
             let (device, frame) = good(program, &net, Body::Udp(100));
             for (what, frame, reason) in lies(&frame) {
-                let name = format!("{} {what}", net.family);
+                let name = format!("{} {what}", net.family());
                 cases.push(Case::new(
                     program,
                     name,
@@ -113,13 +113,13 @@ pub(crate) fn cases() -> Vec<Case> {
             }
             // A packet that claims to aggregate TCP segments, but has no whole TCP header.
             let (device, mut frame) = good(program, &net, Body::Tcp(0));
-            frame.truncate(ETHERNET + net.header + 12);
-            let frame = if net.header == 20 {
+            frame.truncate(ETHERNET + net.header() + 12);
+            let frame = if net.header() == 20 {
                 with_length(&frame, V4_TOTAL_LENGTH, 32)
             } else {
                 with_length(&frame, V6_PAYLOAD_LENGTH, 12)
             };
-            let name = format!("{} segments without a TCP header", net.family);
+            let name = format!("{} segments without a TCP header", net.family());
             let expect = Expect::Drop(Truncated);
             cases.push(Case::new(program, name, device, frame, expect).gso(1000));
         }
@@ -148,7 +148,7 @@ fn padded() -> Vec<Case> {
                 panic!("a good packet is redirected")
             };
             let expect = Expect::Redirect(verdict, pad(&bytes), mark);
-            let name = format!("{} padded", net.family);
+            let name = format!("{} padded", net.family());
             cases.push(Case::new(program, name, device, pad(&frame), expect));
         }
     }

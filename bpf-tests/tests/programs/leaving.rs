@@ -21,20 +21,22 @@ pub(crate) enum Leaves {
 
 /// Pod A's packet. `net` is its family.
 pub(crate) fn of_a(net: &Net, what: &str, frame: &Frame, leaves: Leaves) -> Vec<Case> {
-    all_ways(net, what, frame, leaves, |frame, eni, port| {
-        frame.from(net.snat[eni], port)
-    })
+    all_ways(
+        &format!("{} {what}", net.family()),
+        frame,
+        leaves,
+        |frame, eni, port| frame.from(net.snat[eni], port),
+    )
 }
 
 /// A packet of pod A that `translate` gives the address of an ENI, and this port.
 pub(crate) fn all_ways(
-    net: &Net,
-    what: &str,
+    name: &str,
     frame: &Frame,
     leaves: Leaves,
     translate: impl Fn(Frame, usize, u16) -> Frame,
 ) -> Vec<Case> {
-    let name = |how: &str| format!("{} {what}, {how}", net.family);
+    let name = |how: &str| format!("{name}, {how}");
     let sent = |frame: &Frame| {
         let lowered = frame.hop_limit - 1;
         frame.clone().hop_limit(lowered).bytes()

@@ -23,7 +23,7 @@ fn flow(net: &Net, port: u16, leaves: Leaves) -> Vec<Case> {
 
 /// A host's packet from a port, and its result.
 fn of_host(net: &Net, port: u16, expect: Expect) -> Case {
-    let name = format!("{} from the host's {port}", net.family);
+    let name = format!("{} from the host's {port}", net.family());
     let frame = received(ENI_1, net.snat[1], net.outside, UDP).ports(port, 53);
     let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect);
     case.of_host()
@@ -112,12 +112,12 @@ fn inbound_quota() -> Table {
             )
         };
         let mut receives = |name: &str, (frame, expect): (Vec<u8>, _)| {
-            let name = format!("{} {name}", net.family);
+            let name = format!("{} {name}", net.family());
             cases.push(Case::new(Program::FromNetwork, name, ENI_1, frame, expect));
         };
         // The first family has the one flow that pod A may have.
         let first = request(net.a, (VETH_A, POD_A), 1000);
-        if net.family == V4.family {
+        if net.family() == V4.family() {
             receives("one", first.clone());
             receives("the same", first);
         } else {
@@ -217,7 +217,7 @@ fn metadata_by_the_stack() -> Table {
     for net in [V4, V6] {
         for body in [Body::Tcp(0), Body::Udp(100)] {
             let frame = from_a(&net, net.metadata, body).ports(50_000, 80);
-            let name = format!("{} {body:?} to the metadata service", net.family);
+            let name = format!("{} {body:?} to the metadata service", net.family());
             let up = Expect::Stack(Verdict::Stack, marked(1));
             for _again in 0..3 {
                 let name = name.clone();
@@ -251,7 +251,7 @@ fn no_address() -> Table {
         cases.extend(flow(&net, 50_000, drop));
         let frame = sent(IF_C, net.c, net.outside, UDP);
         let drop = || Expect::Drop(DropReason::EniNotReady);
-        let name = format!("{} of an ENI that is not ready", net.family);
+        let name = format!("{} of an ENI that is not ready", net.family());
         let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), drop());
         cases.push(case.of_pod(VETH_C));
     }

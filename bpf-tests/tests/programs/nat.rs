@@ -33,7 +33,7 @@ fn back(net: &Net, what: &str, frame: &Frame, inside: (IpAddr, u16)) -> Case {
 }
 
 fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
-    let name = format!("{} {what}", net.family);
+    let name = format!("{} {what}", net.family());
     Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
 }
 
@@ -154,7 +154,7 @@ fn nothing_to_open(net: &Net) -> Vec<Case> {
         let kind = if net.a.is_ipv4() { 3 } else { 1 };
         from_a(net, net.outside, Body::Error(kind)).quoting(&unknown, length)
     };
-    let full = net.header + 8;
+    let full = net.header() + 8;
     cases.extend(of_a(net, "an error", &error(full), no_flow));
     let cut = Leaves::Drop(DropReason::Truncated);
     cases.extend(of_a(net, "a cut quote", &error(full - 1), cut));
@@ -233,7 +233,7 @@ fn errors(net: &Net) -> Vec<Case> {
             } else {
                 port_of(net, port)
             };
-            for length in [net.header + 8, 1000] {
+            for length in [net.header() + 8, 1000] {
                 let what = format!("error {kind} about {body:?} with {length} bytes");
                 let sent = from_a(net, net.outside, body).ports(port, remote);
                 let outside = sent.clone().from(net.snat[1], seen);
@@ -250,8 +250,9 @@ fn errors(net: &Net) -> Vec<Case> {
                 // The pod's own error, about a packet that it has received.
                 let got = received(ENI_1, net.outside, net.a, body).ports(remote, port);
                 let of_pod = from_a(net, net.outside, Body::Error(*kind)).quoting(&got, length);
+                let name = format!("{} {what}", net.family());
                 let leaves = Leaves::Translated(1, seen);
-                cases.extend(all_ways(net, &what, &of_pod, leaves, |frame, eni, port| {
+                cases.extend(all_ways(&name, &of_pod, leaves, |frame, eni, port| {
                     let about = got.clone().to(net.snat[eni], port);
                     frame.from(net.snat[eni], 0).quoting(&about, length)
                 }));
@@ -307,7 +308,7 @@ fn fragments(net: &Net) -> Vec<Case> {
 fn host(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let of_host = |what: &str, frame: &Frame, expect| {
-        let name = format!("{} {what}", net.family);
+        let name = format!("{} {what}", net.family());
         let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect);
         case.of_host()
     };
@@ -362,7 +363,7 @@ fn host(net: &Net) -> Vec<Case> {
     );
     cases.push(of_host("multicast", &group.ports(51_000, 53), from_host()));
     let service = from_a(net, net.service, UDP);
-    let name = format!("{} a service that nobody translated", net.family);
+    let name = format!("{} a service that nobody translated", net.family());
     let lost = Expect::Drop(DropReason::ServiceNotTranslated);
     let case = Case::new(Program::ToNetwork, name, ENI_1, service.bytes(), lost);
     cases.push(case.of_pod(VETH_A));
@@ -415,7 +416,7 @@ fn sent_back(net: &Net) -> Vec<Case> {
         ("of the host", &host, ENI_1, marked(1), passes(marked(1))),
     ]
     .map(|(what, frame, by, mark, expect)| {
-        let name = format!("{} sent back, {what}", net.family);
+        let name = format!("{} sent back, {what}", net.family());
         Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect).by(by, mark)
     })
     .into()
@@ -427,7 +428,7 @@ fn cut(net: &Net) -> Vec<Case> {
     for (body, header) in [(Body::Tcp(0), 20), (UDP, 8), (Body::Sctp(0), 12)] {
         let frame = from_a(net, net.outside, body);
         let mut bytes = frame.bytes();
-        bytes.truncate(ETHERNET + net.header + header - 1);
+        bytes.truncate(ETHERNET + net.header() + header - 1);
         let length = u16::try_from(header - 1).unwrap();
         if net.a.is_ipv4() {
             let length = (length + 20).to_be_bytes();
@@ -436,7 +437,7 @@ fn cut(net: &Net) -> Vec<Case> {
             bytes[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&length.to_be_bytes());
         }
         let expect = || Expect::Drop(DropReason::Truncated);
-        let name = format!("{} {body:?} cut", net.family);
+        let name = format!("{} {body:?} cut", net.family());
         let program = Program::FromEndpoint;
         cases.push(Case::new(
             program,

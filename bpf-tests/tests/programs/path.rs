@@ -19,7 +19,7 @@ const PORTS: [u16; 2] = [50_000, 8080];
 /// All packets from and to a pod take the stack, with the mark of the pod's ENI or of the ENI that
 /// received them.
 fn stack(net: &Net) -> Vec<Case> {
-    let name = |what: &str| format!("{} {what}", net.family);
+    let name = |what: &str| format!("{} {what}", net.family());
     let up = |verdict| Expect::Stack(verdict, marked(1));
     let a = |what: &str, frame: testkit::packet::Frame| {
         let expect = up(Verdict::Stack);
@@ -81,7 +81,7 @@ fn stack(net: &Net) -> Vec<Case> {
 /// Packets between a shaped pod and other pods of the node, which take the stack, and packets of
 /// those pods alone, which do not.
 fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
-    let name = |what: &str| format!("{} {what}", net.family);
+    let name = |what: &str| format!("{} {what}", net.family());
     let b = |what: &str, frame: &testkit::packet::Frame, expect| {
         let program = Program::FromEndpoint;
         Case::new(program, name(what), VETH_B, frame.bytes(), expect)
@@ -138,7 +138,7 @@ fn moved(net: &Net) -> Vec<Case> {
         for port in PORTS {
             let frame = received(others, net.snat[owner], net.peer, UDP).ports(port, 3000);
             let case = |what, device, expect| {
-                let name = format!("{} {what} {port} of ENI {owner}", net.family);
+                let name = format!("{} {what} {port} of ENI {owner}", net.family());
                 Case::new(Program::ToNetwork, name, device, frame.bytes(), expect)
             };
             let redirected = Expect::Redirect(Verdict::HostMoved, frame.bytes(), done());
@@ -150,7 +150,7 @@ fn moved(net: &Net) -> Vec<Case> {
             cases.push(case("of the host", others, redirected).of_host());
         }
         let frame = received(others, net.host, net.peer, UDP);
-        let name = format!("{} an address of no ENI", net.family);
+        let name = format!("{} an address of no ENI", net.family());
         let stays = Expect::Stack(Verdict::FromHost, OTHERS);
         let case = Case::new(Program::ToNetwork, name, others, frame.bytes(), stays);
         cases.push(case.of_pod(VETH_A));

@@ -28,7 +28,7 @@ fn run(programs: &mut Programs, cases: Vec<Case>) {
 }
 
 fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
-    let name = format!("{} {what}", net.family);
+    let name = format!("{} {what}", net.family());
     Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
 }
 
@@ -87,7 +87,7 @@ fn the_next_pod_opens_flows_of_its_own_beside_those_of_the_former_one() {
             Verdict::CarriedTranslated,
             Box::new(question.clone().from(net.snat[1], OWN)),
         );
-        let name = format!("{} the next pod's question", net.family);
+        let name = format!("{} the next pod's question", net.family());
         let case = Case::new(Program::ToNetwork, name, ENI_1, question.bytes(), anew);
         run(
             &mut programs,
@@ -164,14 +164,14 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
         let comes = |device: Device, eni: Device| {
             let expect = Expect::Stack(Verdict::Noted, OTHERS);
             let program = Program::ToEndpoint;
-            let case = Case::new(program, net.family, device, question.bytes(), expect);
+            let case = Case::new(program, net.family(), device, question.bytes(), expect);
             vec![case.by(eni, OTHERS)]
         };
         let answers = |device: Device, expect| {
             let program = Program::FromEndpoint;
             vec![Case::new(
                 program,
-                net.family,
+                net.family(),
                 device,
                 answer.bytes(),
                 expect,
@@ -196,7 +196,7 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
             count(&programs),
             counted,
             "{}: it is not one more",
-            net.family
+            net.family()
         );
         let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
         let entries = notes.entries().unwrap();

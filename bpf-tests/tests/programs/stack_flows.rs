@@ -28,7 +28,7 @@ pub(crate) fn with_service_nat() -> DatapathSettings {
 }
 
 fn name(net: &Net, what: &str) -> String {
-    format!("{} {what}", net.family)
+    format!("{} {what}", net.family())
 }
 
 /// Packet that the stack sends to pod A, and that a device has received.
@@ -296,14 +296,14 @@ fn errors(net: &Net) -> Vec<Case> {
         let question = to_a(net, remote, UDP).ports(3100, 8080);
         let answer = from_a(net, remote, UDP).ports(8080, 3100);
         cases.push(into_a(net, "noted", &question, ENI_0, Verdict::Noted));
-        for length in [net.header + 8, 128] {
+        for length in [net.header() + 8, 128] {
             let of_a = from_a(net, remote, unreachable(net)).quoting(&question, length);
             cases.push(of_pod(net, "A's error", &of_a, up(0)));
             let to_a = received(ENI_1, net.peer, net.a, unreachable(net)).quoting(&answer, length);
             cases.push(of_eni(net, "an error for A", &to_a, up(1)));
         }
         let cut = received(ENI_1, net.peer, net.a, unreachable(net));
-        let cut = cut.quoting(&answer, net.header + 7);
+        let cut = cut.quoting(&answer, net.header() + 7);
         cases.push(of_eni(net, "a cut quote", &cut, delivered(&cut)));
         let of_another = answer.clone().from(net.c, 8080);
         let error = received(ENI_1, net.peer, net.a, unreachable(net)).quoting(&of_another, 128);
@@ -630,19 +630,19 @@ fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
         );
         let claims = claims.ports(taken, 53).bytes();
         let claimed = Expect::Stack(Verdict::HostClaimed, OTHERS);
-        let host = Case::new(Program::ToNetwork, net.family, ENI_1, claims, claimed);
+        let host = Case::new(Program::ToNetwork, net.family(), ENI_1, claims, claimed);
         host.of_host().check(&mut programs);
         for port in [own, taken] {
             let frame = from_a(&net, net.outside, UDP).ports(port, 53);
             let opened = leaves(&mut programs, &frame);
-            assert_eq!(opened.0, REDIRECT, "{} {port}", net.family);
+            assert_eq!(opened.0, REDIRECT, "{} {port}", net.family());
             let knock = to_a(&net, net.outside, UDP).ports(53, port);
             into_a(&net, "a knock", &knock, ENI_0, Verdict::Noted).check(&mut programs);
             assert_eq!(
                 leaves(&mut programs, &frame),
                 opened,
                 "{} {port}",
-                net.family
+                net.family()
             );
         }
     }

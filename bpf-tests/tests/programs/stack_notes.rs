@@ -118,12 +118,12 @@ fn notes_and_failures_are_counted_by_family() {
         };
         for _ in 0..2 {
             asks(&net, &question(&net, UDP)).check(&mut programs);
-            assert_eq!(since(&programs), [1, 0, 0, 0], "{}", net.family);
+            assert_eq!(since(&programs), [1, 0, 0, 0], "{}", net.family());
         }
         let mut other = asks(&net, &question(&net, TCP));
         other.expect = Expect::Drop(DropReason::StackFull);
         other.check(&mut programs);
-        assert_eq!(since(&programs), [1, 1, 0, 0], "{}", net.family);
+        assert_eq!(since(&programs), [1, 1, 0, 0], "{}", net.family());
     }
 }
 
@@ -309,7 +309,7 @@ fn the_reaper_removes_notes_that_have_stayed_idle() {
             assert!(note(&programs, &net, protocol).is_none());
         }
         let now = programs.nat_stat(NatStat::StackRemoved, is_v4).unwrap();
-        assert_eq!(now - removed, 2, "{}", net.family);
+        assert_eq!(now - removed, 2, "{}", net.family());
         let frame = answer(&net, UDP);
         of_pod(&net, "past the stack", &frame, to_eni(&frame)).check(&mut programs);
     }

@@ -172,7 +172,7 @@ fn redirection_leads_to_the_pod_and_to_the_owners_gateway() {
     let wires = wires().unwrap();
     for net in [V4, V6] {
         let body = Body::Udp(100);
-        let what = |to: &str| format!("{} {to}", net.family);
+        let what = |to: &str| format!("{} {to}", net.family());
 
         let frame = from_a(&net, net.outside, body).ports(50_000, 53);
         wires.pod_a.send(&frame.bytes()).unwrap();
@@ -224,7 +224,7 @@ fn a_known_gateway_is_reached_without_a_neighbour_entry() {
             let frame = frame.tcp(tcp::SYN, 1);
             wires.pod_a.send(&frame.bytes()).unwrap();
             let out = forwarded(&frame.from(source, 50_000), ENI_1.mac, router(1));
-            let what = format!("{} to {destination}", net.family);
+            let what = format!("{} to {destination}", net.family());
             expect(&wires.vpc[1], &out, &what);
         }
     }
@@ -239,11 +239,11 @@ fn headers_outside_the_linear_part_are_read_and_rewritten() {
         let frame = from_a(&net, net.outside, body).ports(50_000, 53);
         wires.scatter_a.send_scattered(&frame.bytes()).unwrap();
         let out = forwarded(&frame.from(net.snat[1], 50_000), ENI_1.mac, router(1));
-        expect(&wires.vpc[1], &out, net.family);
+        expect(&wires.vpc[1], &out, net.family());
         let frame = received(ENI_1, net.outside, net.snat[1], body).ports(53, 50_000);
         wires.scatter_vpc_1.send_scattered(&frame.bytes()).unwrap();
         let out = forwarded(&frame.to(net.a, 50_000), VETH_A.mac, POD_A);
-        expect(&wires.pod_a, &out, net.family);
+        expect(&wires.pod_a, &out, net.family());
     }
 }
 
@@ -285,7 +285,7 @@ fn frames_that_end_within_a_header_are_dropped() {
     for net in [V4, V6] {
         let sent = from_a(&net, net.outside, Body::Udp(100)).bytes();
         let received = received(ENI_1, net.outside, net.a, Body::Udp(100)).bytes();
-        for length in ETHERNET..ETHERNET + net.header {
+        for length in ETHERNET..ETHERNET + net.header() {
             frames += 1;
             wires.pod_a.send(&sent[..length]).unwrap();
             wires.wait_for(Program::FromEndpoint, truncated, frames);

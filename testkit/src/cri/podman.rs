@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
@@ -46,34 +46,10 @@ impl<'a> Podman<'a> {
             let file = place("networks").join(format!("{name}.conflist"));
             fs::write(file, network.to_string())?;
         }
-        let plugins: Vec<_> = folders
-            .iter()
-            .cloned()
-            .chain([Plugins::Old.folder()?])
-            .collect();
-        let conmon = podman.root.join("usr/bin/conmon");
-        let runc = runtimes::runc()?.join("runc");
-        // JSON's notation of strings and of lists of strings is valid TOML.
-        let config = format!(
-            "[containers]\n\
-             default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
-             [engine]\n\
-             cgroup_manager = \"cgroupfs\"\n\
-             events_logger = \"none\"\n\
-             runtime = \"runc\"\n\
-             conmon_path = {conmon}\n\
-             [engine.runtimes]\n\
-             runc = {runc}\n\
-             [network]\n\
-             network_backend = \"cni\"\n\
-             network_config_dir = {networks}\n\
-             cni_plugin_dirs = {plugins}\n",
-            conmon = json!([conmon]),
-            runc = json!([runc]),
-            networks = json!(place("networks")),
-            plugins = json!(plugins),
-        );
-        fs::write(place("containers.conf"), config)?;
+        fs::write(
+            place("containers.conf"),
+            podman.containers(&folder, folders)?,
+        )?;
         let storage = format!(
             "[storage]\ndriver = \"overlay\"\ngraphroot = {}\nrunroot = {}\n",
             json!(place("graph")),
@@ -92,6 +68,37 @@ impl<'a> Podman<'a> {
             archive.into(),
         ])?;
         Ok(podman)
+    }
+
+    /// The configuration of containers and their networks.
+    fn containers(&self, folder: &Path, folders: &[PathBuf]) -> Result<String> {
+        let plugins: Vec<_> = folders
+            .iter()
+            .cloned()
+            .chain([Plugins::Old.folder()?])
+            .collect();
+        let conmon = self.root.join("usr/bin/conmon");
+        let runc = runtimes::runc()?.join("runc");
+        // JSON's notation of strings and of lists of strings is valid TOML.
+        Ok(format!(
+            "[containers]\n\
+             default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
+             [engine]\n\
+             cgroup_manager = \"cgroupfs\"\n\
+             events_logger = \"none\"\n\
+             runtime = \"runc\"\n\
+             conmon_path = {conmon}\n\
+             [engine.runtimes]\n\
+             runc = {runc}\n\
+             [network]\n\
+             network_backend = \"cni\"\n\
+             network_config_dir = {networks}\n\
+             cni_plugin_dirs = {plugins}\n",
+            conmon = json!([conmon]),
+            runc = json!([runc]),
+            networks = json!(folder.join("networks")),
+            plugins = json!(plugins),
+        ))
     }
 
     /// Runs a container in a network to its end, with options of podman's, and returns what it wrote.

@@ -28,7 +28,7 @@ use self::pod::Pod;
 use super::eventually::{check, eventually};
 use super::layout::Eni;
 use super::record::Record;
-use super::spec::{Instance, Spec};
+use super::spec::Spec;
 use super::vpc::Vpc;
 use super::{Netns, dump};
 use crate::fabric::source_check::{self, Cell};
@@ -51,18 +51,25 @@ pub struct Fabric {
     /// The node's namespace.
     pub node: Netns,
     pub(super) pods: Vec<Arc<Pod>>,
-    document: Option<String>,
-    instance: Option<Instance>,
-    mtu: u32,
+    spec: Spec,
     pub(super) index: u8,
     pub(super) world: Option<Arc<World>>,
-    pub(super) allowed: Vec<gateway::Allowed>,
-    pub(super) past: BTreeMap<Cell, u64>,
-    finished: bool,
+    pub(super) checks: Checks,
     pub(super) attached: BTreeSet<u8>,
     pub(super) record: Arc<Record>,
     /// The first node's record: if the VPC's namespaces are left behind, they are removed with it.
     pub(super) home: Arc<Record>,
+}
+
+/// Exceptions and results of the checks of a node's packets.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    /// Sources that may leave the VPC untranslated, each with its destination.
+    pub(super) allowed: Vec<gateway::Allowed>,
+    /// Foreign packets of counters that are gone.
+    past: BTreeMap<Cell, u64>,
+    /// They were made, as the node has ended in order.
+    are_done: bool,
 }
 
 impl Fabric {
@@ -101,17 +108,13 @@ impl Fabric {
         let mut fabric = Self {
             agent,
             enis,
-            document: spec.document.clone(),
-            instance: spec.instance.clone(),
             vpc: seat.vpc,
             node,
             pods: Vec::new(),
-            mtu: spec.mtu,
+            spec: spec.clone(),
             index: seat.index,
             world: seat.world,
-            allowed: Vec::new(),
-            past: BTreeMap::new(),
-            finished: false,
+            checks: Checks::default(),
             attached: BTreeSet::new(),
             record,
             home: seat.home,
@@ -176,7 +179,7 @@ impl Fabric {
     #[must_use]
     pub fn document(&self) -> Value {
         let mut document = document_of(self.index, &self.enis);
-        if let Some(instance) = &self.instance {
+        if let Some(instance) = &self.spec.instance {
             document["spec"]["instance-id"] = json!(instance.id);
             document["spec"]["eni"]["instance-type"] = json!(instance.kind);
         }
@@ -192,7 +195,7 @@ impl Fabric {
     /// # Errors
     /// When it cannot be written.
     pub fn publish(&self) -> Result<()> {
-        match &self.document {
+        match &self.spec.document {
             Some(text) => self.agent.write_document_text(text),
             None => self.agent.write_document(&self.document()),
         }
@@ -250,7 +253,7 @@ impl Fabric {
     pub fn attach(&mut self, number: u8) -> Result<()> {
         self.tell_vpc();
         let eni = self.eni(number)?;
-        self.vpc.attach(&self.node, eni, self.mtu)?;
+        self.vpc.attach(&self.node, eni, self.spec.mtu)?;
         if let (Some(own), 1..) = (eni.own_address(Family::V6), number) {
             // A stand-in for DHCPv6; the primary has its addresses from its configuration.
             let device = eni.device();
@@ -292,7 +295,7 @@ impl Fabric {
     /// # Errors
     /// When the counters cannot be read.
     pub fn foreign(&self) -> Result<BTreeMap<Cell, u64>> {
-        let mut counts = self.past.clone();
+        let mut counts = self.checks.past.clone();
         for (cell, count) in source_check::foreign(&self.vpc.router)? {
             if source_check::is_of(self.index, cell.0) {
                 *counts.entry(cell).or_default() += count;
@@ -302,7 +305,7 @@ impl Fabric {
     }
 
     fn save_counts(&mut self) -> Result<()> {
-        self.past = self.foreign()?;
+        self.checks.past = self.foreign()?;
         source_check::reset(&self.vpc.router, self.index)
     }
 
@@ -326,7 +329,7 @@ impl Fabric {
     /// # Errors
     /// When a packet was counted: by ENI and family, or by source.
     pub fn finish(mut self) -> Result<()> {
-        self.finished = true;
+        self.checks.are_done = true;
         self.check_foreign()
             .inspect_err(|_| eprintln!("{}", self.describe()))
     }
@@ -386,7 +389,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        let verdict = match (thread::panicking(), self.finished) {
+        let verdict = match (thread::panicking(), self.checks.are_done) {
             (true, _) => {
                 eprintln!("{}", self.describe());
                 Ok(())

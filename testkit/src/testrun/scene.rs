@@ -86,10 +86,6 @@ pub const POD_B_MTU: usize = 1400;
 /// Addresses of one family.
 #[derive(Clone, Copy, Debug)]
 pub struct Net {
-    /// The family's name.
-    pub family: &'static str,
-    /// Length of the IP header.
-    pub header: usize,
     /// Pod A, of ENI 1.
     pub a: IpAddr,
     /// Pod B, of the primary.
@@ -116,10 +112,22 @@ pub struct Net {
     pub multicast: IpAddr,
 }
 
+impl Net {
+    /// The family's name.
+    #[must_use]
+    pub const fn family(&self) -> &'static str {
+        if self.host.is_ipv4() { "ipv4" } else { "ipv6" }
+    }
+
+    /// Length of the IP header.
+    #[must_use]
+    pub const fn header(&self) -> usize {
+        if self.host.is_ipv4() { 20 } else { 40 }
+    }
+}
+
 /// IPv4.
 pub const V4: Net = Net {
-    family: "ipv4",
-    header: 20,
     a: v4(10, 0, 1, 10),
     b: v4(10, 0, 1, 11),
     c: v4(10, 0, 1, 12),
@@ -136,8 +144,6 @@ pub const V4: Net = Net {
 
 /// IPv6.
 pub const V6: Net = Net {
-    family: "ipv6",
-    header: 40,
     a: v6(0x1, 0xa),
     b: v6(0x1, 0xb),
     c: v6(0x1, 0xc),

@@ -119,7 +119,7 @@ impl Fabric {
     pub(in crate::fabric) fn tell_vpc(&self) {
         let member = Member {
             enis: self.enis.clone(),
-            allowed: self.allowed.clone(),
+            allowed: self.checks.allowed.clone(),
         };
         self.vpc.members.renew(self.index, member);
     }

@@ -47,7 +47,7 @@ impl Fabric {
     pub fn allow_untranslated(&mut self, sources: &[IpNet]) -> Result<()> {
         for source in sources {
             let everywhere = Family::of(source.addr()).default_route();
-            self.allowed.push((*source, everywhere));
+            self.checks.allowed.push((*source, everywhere));
         }
         self.guard()
     }
@@ -58,7 +58,7 @@ impl Fabric {
     /// # Errors
     /// When nft refuses.
     pub fn allow_untranslated_to(&mut self, source: IpAddr, to: IpAddr) -> Result<()> {
-        self.allowed.push((source.into(), to.into()));
+        self.checks.allowed.push((source.into(), to.into()));
         self.guard()
     }
 
@@ -67,7 +67,7 @@ impl Fabric {
     /// # Errors
     /// When nft refuses.
     pub fn forbid_untranslated(&mut self) -> Result<()> {
-        self.allowed.clear();
+        self.checks.allowed.clear();
         self.guard()
     }
 

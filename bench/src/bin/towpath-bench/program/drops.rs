@@ -42,7 +42,7 @@ pub(super) fn dropped(
 
 /// A path of one family.
 fn of_family(mut path: Path, net: &Net) -> Path {
-    path.name = format!("{}, {}", path.name, net.family);
+    path.name = format!("{}, {}", path.name, net.family());
     path
 }
 

@@ -217,7 +217,7 @@ impl Flows {
             name: format!(
                 "masqueraded {what}, {} {}, {}{many}",
                 self.carries.name(),
-                self.net.family,
+                self.net.family(),
                 self.gets.name()
             ),
             program,

@@ -120,7 +120,7 @@ fn stateless(
     net: &Net,
     (protocol, body): (&str, Body),
 ) -> Result<()> {
-    let name = |what: &str| format!("{what}, {protocol} {}", net.family);
+    let name = |what: &str| format!("{what}, {protocol} {}", net.family());
     let out = |remote, port| from_a(net, remote, body).ports(port, 80).tcp(ACK, 1);
     let comes = |remote, port| {
         received(ENI_1, remote, net.a, body)
@@ -168,7 +168,7 @@ fn stateless(
 
 /// Flows from the outside.
 fn inbound(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
-    let name = |what: &str| format!("{what}, udp {}", net.family);
+    let name = |what: &str| format!("{what}, udp {}", net.family());
     let comes = |remote, port| received(ENI_1, remote, net.a, UDP.1).ports(port, 53);
     let answers = |remote, port| from_a(net, remote, UDP.1).ports(53, port);
     let comes = Shape {
@@ -199,7 +199,7 @@ fn inbound(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> 
 
 /// Flows that the stack carries; only the variants that store them have any.
 fn stack(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
-    let name = |what: &str| format!("{what}, udp {}", net.family);
+    let name = |what: &str| format!("{what}, udp {}", net.family());
     let comes = |remote, port| to_a(net, remote, UDP.1).ports(port, 8080);
     let answers = |remote, port| from_a(net, remote, UDP.1).ports(8080, port);
     let again = |remote, port| received(ENI_1, remote, net.a, UDP.1).ports(port, 8080);
@@ -240,18 +240,15 @@ fn stack(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
     Ok(())
 }
 
+/// A packet that the host sends from an ENI's translation address.
+fn of_host(net: &Net, eni: Device, number: usize) -> Frame {
+    let macs = Macs::new(eni.mac, STRANGER);
+    Frame::new(macs, net.snat[number], net.outside, UDP.1).ports(30_000, 53)
+}
+
 /// Packets of the host.
 fn host(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
-    let name = |what: &str| format!("{what}, udp {}", net.family);
-    let sent = |eni: Device, number: usize| {
-        let frame = Frame::new(
-            Macs::new(eni.mac, STRANGER),
-            net.snat[number],
-            net.outside,
-            UDP.1,
-        );
-        frame.ports(30_000, 53)
-    };
+    let name = |what: &str| format!("{what}, udp {}", net.family());
     let comes = received(ENI_0, net.outside, net.snat[0], UDP.1).ports(53, 30_000);
     let of_pod = from_a(net, net.outside, UDP.1).macs(ENI_1.mac, STRANGER);
     let done = Expected {
@@ -266,7 +263,7 @@ fn host(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
             "host's packet out by the primary",
             out,
             ENI_0,
-            sent(ENI_0, 0),
+            of_host(net, ENI_0, 0),
             0,
             from_host,
         ),
@@ -274,7 +271,7 @@ fn host(meter: &mut Meter, variants: &mut Variants, net: &Net) -> Result<()> {
             "host's packet out by another ENI",
             out,
             ENI_1,
-            sent(ENI_1, 1),
+            of_host(net, ENI_1, 1),
             0,
             from_host,
         ),
