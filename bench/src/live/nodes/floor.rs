@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail};
 use ipam::Family;
+use testkit::fabric::Fabric;
 use testkit::fabric::program::{Action, ForeignProgram, Hook, Position};
 
 use super::by_hand::{self, Checks, Ends};
@@ -115,23 +116,7 @@ fn node<T>(
         back,
         tables: _tables,
     } = make(to_network, to_pod, ends)?;
-    let folder = fabric.pin_root();
-    let folder = folder.parent().context("the fabric's bpffs")?;
-    let mut programs = Vec::new();
-    for (name, instructions, (device, hook)) in [
-        ("floor_out", out, (host.as_str(), Hook::Ingress)),
-        // Our datapath has a program there too, for packets that the host sends.
-        (
-            "floor_pass",
-            Action::Pass.instructions(),
-            (device.as_str(), Hook::Egress),
-        ),
-        ("floor_in", back, (device.as_str(), Hook::Ingress)),
-    ] {
-        let mut program = ForeignProgram::load_uncounted(name, folder, &instructions)?;
-        program.attach_tcx_at(&fabric.node, device, hook, Position::Last)?;
-        programs.push(program);
-    }
+    let programs = attach(&fabric, [&host, &device], [out, back])?;
     let mut site = Site::new(fabric, pod)?;
     let source = match traffic {
         Traffic::Exempt => inside,
@@ -147,4 +132,30 @@ fn node<T>(
         site,
         _programs: programs,
     })
+}
+
+/// Attaches the programs to the pod's device on the node and to the ENI's.
+fn attach(
+    fabric: &Fabric,
+    [host, device]: [&str; 2],
+    [out, back]: [Vec<u64>; 2],
+) -> Result<Vec<ForeignProgram>> {
+    let folder = fabric.pin_root();
+    let folder = folder.parent().context("the fabric's bpffs")?;
+    let mut programs = Vec::new();
+    for (name, instructions, (device, hook)) in [
+        ("floor_out", out, (host, Hook::Ingress)),
+        // Our datapath has a program there too, for packets that the host sends.
+        (
+            "floor_pass",
+            Action::Pass.instructions(),
+            (device, Hook::Egress),
+        ),
+        ("floor_in", back, (device, Hook::Ingress)),
+    ] {
+        let mut program = ForeignProgram::load_uncounted(name, folder, &instructions)?;
+        program.attach_tcx_at(&fabric.node, device, hook, Position::Last)?;
+        programs.push(program);
+    }
+    Ok(programs)
 }

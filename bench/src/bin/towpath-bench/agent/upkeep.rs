@@ -103,18 +103,7 @@ fn expiring(scene: &Scene, size: &Size, rest: f64) -> Result<Vec<Row>> {
     let start = Instant::now();
     kill(pid, Signal::SIGCONT)?;
     let (maps, grown, counted, left) = filled?;
-    let full = flows.memory()?;
-    let mut began = None;
-    while flows.memory()? > left {
-        if began.is_none() && flows.memory()? < full {
-            began = Some(Instant::now());
-        }
-        if start.elapsed() > DEADLINE {
-            bail!("flows do not expire");
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    let took = began.map(|began| began.elapsed()).unwrap_or_default();
+    let took = removal(&flows, left, start)?;
     let used = process::cpu_time(agent)?.saturating_sub(before);
     let used = used.saturating_sub(start.elapsed().mul_f64(rest));
     let maps = row(
@@ -145,4 +134,20 @@ fn expiring(scene: &Scene, size: &Size, rest: f64) -> Result<Vec<Row>> {
             Unit::Milliseconds,
         ),
     ])
+}
+
+/// Waits until no more memory than `left` is in use. Returns the time from the first removal on.
+fn removal(flows: &Flows, left: u64, start: Instant) -> Result<Duration> {
+    let full = flows.memory()?;
+    let mut began = None;
+    while flows.memory()? > left {
+        if began.is_none() && flows.memory()? < full {
+            began = Some(Instant::now());
+        }
+        if start.elapsed() > DEADLINE {
+            bail!("flows do not expire");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(began.map(|began| began.elapsed()).unwrap_or_default())
 }

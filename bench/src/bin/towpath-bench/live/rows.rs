@@ -102,42 +102,7 @@ pub(super) fn live(samples: &Samples<Datapath>, populations: &[usize]) -> Vec<Ro
         }
     }
     for &pods in populations {
-        let with = of_pods(pods);
-        for operation in Operation::ALL {
-            let name = format!("exempt / kernel routing with {with}");
-            let of = (ours(false, Traffic::Exempt), Datapath::Kernel(pods));
-            rows.ratio(&name, of, operation, None);
-        }
-        for traffic in Traffic::ALL {
-            let name = format!("{} / VPC CNI with {with}", word(traffic));
-            for operation in Operation::ALL {
-                let target = match traffic {
-                    Traffic::Exempt => None,
-                    Traffic::Masqueraded => over_vpc_cni(operation, pods),
-                };
-                let of = (ours(false, traffic), Datapath::VpcCni(pods, traffic));
-                rows.ratio(&name, of, operation, target);
-            }
-        }
-        // Comparisons with the VPC CNI, for operations with a target. They are service NAT, the
-        // floors that do less than a real datapath, and a process on the node without a pod's
-        // network.
-        for (name, datapath) in [
-            (
-                "masqueraded, service NAT on",
-                ours(true, Traffic::Masqueraded),
-            ),
-            ("direct", Datapath::Direct),
-            ("floor", Datapath::Floor),
-            ("masquerading floor", Datapath::MasqueradingFloor),
-            ("checking floor", Datapath::CheckingFloor),
-        ] {
-            let name = format!("{name} / VPC CNI's masqueraded with {with}");
-            for operation in [Operation::UdpOneWay, Operation::TcpConnection] {
-                let of = (datapath, Datapath::VpcCni(pods, Traffic::Masqueraded));
-                rows.ratio(&name, of, operation, None);
-            }
-        }
+        over_others(&mut rows, pods);
     }
     rows.list.push(Row {
         group: Group::Live,
@@ -148,6 +113,46 @@ pub(super) fn live(samples: &Samples<Datapath>, populations: &[usize]) -> Vec<Ro
         target: None,
     });
     rows.list
+}
+
+/// Comparisons with kernel routing and the VPC CNI on a node with so many pods.
+fn over_others(rows: &mut Rows<'_, Datapath>, pods: usize) {
+    let with = of_pods(pods);
+    for operation in Operation::ALL {
+        let name = format!("exempt / kernel routing with {with}");
+        let of = (ours(false, Traffic::Exempt), Datapath::Kernel(pods));
+        rows.ratio(&name, of, operation, None);
+    }
+    for traffic in Traffic::ALL {
+        let name = format!("{} / VPC CNI with {with}", word(traffic));
+        for operation in Operation::ALL {
+            let target = match traffic {
+                Traffic::Exempt => None,
+                Traffic::Masqueraded => over_vpc_cni(operation, pods),
+            };
+            let of = (ours(false, traffic), Datapath::VpcCni(pods, traffic));
+            rows.ratio(&name, of, operation, target);
+        }
+    }
+    // Comparisons with the VPC CNI, for operations with a target. They are service NAT, the
+    // floors that do less than a real datapath, and a process on the node without a pod's
+    // network.
+    for (name, datapath) in [
+        (
+            "masqueraded, service NAT on",
+            ours(true, Traffic::Masqueraded),
+        ),
+        ("direct", Datapath::Direct),
+        ("floor", Datapath::Floor),
+        ("masquerading floor", Datapath::MasqueradingFloor),
+        ("checking floor", Datapath::CheckingFloor),
+    ] {
+        let name = format!("{name} / VPC CNI's masqueraded with {with}");
+        for operation in [Operation::UdpOneWay, Operation::TcpConnection] {
+            let of = (datapath, Datapath::VpcCni(pods, Traffic::Masqueraded));
+            rows.ratio(&name, of, operation, None);
+        }
+    }
 }
 
 fn of_pods(pods: usize) -> String {

@@ -54,11 +54,18 @@ fn carried(mut path: Path, by: Device) -> Path {
 
 /// The paths of one family.
 fn paths(net: &Net) -> Vec<Path> {
+    let mut paths = Vec::from(of_pods(net));
+    paths.extend(of_network(net));
+    paths.extend(to_network(net));
+    paths.extend(malformed(net));
+    paths.extend(nowhere(net));
+    paths.into_iter().map(|path| of_family(path, net)).collect()
+}
+
+/// Packets that pods send.
+fn of_pods(net: &Net) -> [Path; 7] {
     let sends = |device, frame: &Frame, reason| {
         dropped(Program::FromEndpoint, device, frame.bytes(), reason)
-    };
-    let comes = |device, frame: &Frame, reason| {
-        dropped(Program::FromNetwork, device, frame.bytes(), reason)
     };
     let to_outside = |body| from_a(net, net.outside, body);
     let later = Piece {
@@ -67,74 +74,59 @@ fn paths(net: &Net) -> Vec<Path> {
         more: false,
         id: 4711,
     };
+    let spoofed = to_outside(UDP.1).from(net.b, 40_000);
+    let to_nobody = from_a(net, net.free, UDP.1);
     let of_c = sent(IF_C, net.c, net.outside, UDP.1);
+    let portless = to_outside(Body::Protocol(47));
+    let fragment = to_outside(Body::Udp(1200)).piece(later);
+    let reset = to_outside(TCP.1).tcp(RST, 5);
+    let sctp = to_outside(Body::Sctp(100)).ports(30_000, 80);
+    [
+        sends(VETH_A, &spoofed, DropReason::SpoofedSource),
+        sends(VETH_A, &to_nobody, DropReason::NoEndpoint),
+        sends(VETH_C, &of_c, DropReason::EniNotReady),
+        sends(VETH_A, &portless, DropReason::NoPorts),
+        sends(VETH_A, &fragment, DropReason::FragmentUnknown),
+        sends(VETH_A, &reset, DropReason::NoFlow),
+        sends(VETH_A, &sctp, DropReason::SctpPortTaken),
+    ]
+}
+
+/// Packets that an ENI receives.
+fn of_network(net: &Net) -> [Path; 3] {
+    let comes = |to, reason| {
+        let frame = received(ENI_1, net.peer, to, UDP.1);
+        dropped(Program::FromNetwork, ENI_1, frame.bytes(), reason)
+    };
+    [
+        comes(net.b, DropReason::WrongEni),
+        comes(net.free, DropReason::NoEndpoint),
+        comes(net.c, DropReason::EniNotReady),
+    ]
+}
+
+/// Packets that the stack sends by an ENI.
+fn to_network(net: &Net) -> [Path; 2] {
+    let leaves = |frame: &Frame, reason| dropped(Program::ToNetwork, ENI_1, frame.bytes(), reason);
     let service = from_a(net, net.service, UDP.1);
-    let service = dropped(
-        Program::ToNetwork,
-        ENI_1,
-        service.bytes(),
-        DropReason::ServiceNotTranslated,
-    );
-    let mut sent_back = dropped(
-        Program::ToNetwork,
-        ENI_1,
-        received(ENI_1, net.outside, net.free, UDP.1).bytes(),
-        DropReason::ForeignSource,
-    );
+    let service = leaves(&service, DropReason::ServiceNotTranslated);
+    let sent_back = received(ENI_1, net.outside, net.free, UDP.1);
+    let mut sent_back = leaves(&sent_back, DropReason::ForeignSource);
     for packet in &mut sent_back.packets {
         packet.mark = MarkLayout::DEFAULT.eni(1).unwrap_or_default();
     }
-    let mut paths = vec![
-        sends(
-            VETH_A,
-            &to_outside(UDP.1).from(net.b, 40_000),
-            DropReason::SpoofedSource,
-        ),
-        sends(
-            VETH_A,
-            &from_a(net, net.free, UDP.1),
-            DropReason::NoEndpoint,
-        ),
-        sends(VETH_C, &of_c, DropReason::EniNotReady),
-        sends(VETH_A, &to_outside(Body::Protocol(47)), DropReason::NoPorts),
-        sends(
-            VETH_A,
-            &to_outside(Body::Udp(1200)).piece(later),
-            DropReason::FragmentUnknown,
-        ),
-        sends(VETH_A, &to_outside(TCP.1).tcp(RST, 5), DropReason::NoFlow),
-        sends(
-            VETH_A,
-            &to_outside(Body::Sctp(100)).ports(30_000, 80),
-            DropReason::SctpPortTaken,
-        ),
-        comes(
-            ENI_1,
-            &received(ENI_1, net.peer, net.b, UDP.1),
-            DropReason::WrongEni,
-        ),
-        comes(
-            ENI_1,
-            &received(ENI_1, net.peer, net.free, UDP.1),
-            DropReason::NoEndpoint,
-        ),
-        comes(
-            ENI_1,
-            &received(ENI_1, net.peer, net.c, UDP.1),
-            DropReason::EniNotReady,
-        ),
-        carried(service, VETH_A),
-        carried(sent_back, ENI_1),
-    ];
+    [carried(service, VETH_A), carried(sent_back, ENI_1)]
+}
+
+/// Packets whose header has too large a length, or is invalid.
+fn malformed(net: &Net) -> Vec<Path> {
+    let sent = from_a(net, net.outside, UDP.1);
+    let received = received(ENI_1, net.peer, net.a, UDP.1);
+    let mut paths = Vec::new();
     for (program, device, frame) in [
-        (Program::FromEndpoint, VETH_A, to_outside(UDP.1)),
-        (
-            Program::FromNetwork,
-            ENI_1,
-            received(ENI_1, net.peer, net.a, UDP.1),
-        ),
+        (Program::FromEndpoint, VETH_A, sent),
+        (Program::FromNetwork, ENI_1, received),
     ] {
-        // A header with too large a length, and an invalid header.
         let mut longer = frame.bytes();
         let length = if net.a.is_ipv4() { 16 } else { 18 };
         longer[length] = 0x40;
@@ -145,8 +137,7 @@ fn paths(net: &Net) -> Vec<Path> {
         let reason = DropReason::MalformedHeader;
         paths.push(dropped(program, device, broken, reason));
     }
-    paths.extend(nowhere(net));
-    paths.into_iter().map(|path| of_family(path, net)).collect()
+    paths
 }
 
 /// Packets to and from an address that no network routes.
