@@ -128,25 +128,22 @@ fn what_leaves_the_vpc_is_translated_and_what_comes_from_outside_keeps_its_addre
     fabric.finish().unwrap();
 }
 
-/// A server answers requests by TCP and UDP, in fragments too, and sees one of these addresses.
+/// A server answers requests by TCP and UDP, in fragments too. Returns the addresses that it sees.
 #[track_caller]
-fn is_served(
+fn serve(
     fabric: &Fabric,
     [from, server]: [Place<'_>; 2],
     frontend: SocketAddr,
     client: Client,
-    expected: &[IpAddr],
-) {
+) -> Vec<IpAddr> {
     let server = Echo::telling(server, 0).unwrap();
     fabric.serve_as(frontend, server.address(), client).unwrap();
     let mut session = Session::open(from, 0, frontend).unwrap();
     session.exchange().unwrap();
     let asker = Asker::open(from, 0, frontend).unwrap();
     let datagrams = [7, LARGE].map(|bytes| asker.ask(bytes).unwrap());
-    for seen in [session.seen()].into_iter().chain(datagrams) {
-        let is_expected = expected.contains(&seen.ip());
-        assert!(is_expected, "{frontend}: {seen}, not of {expected:?}");
-    }
+    let seen = [session.seen()].into_iter().chain(datagrams);
+    seen.map(|seen| seen.ip()).collect()
 }
 
 /// The number of flows of a family that are noted to take the stack.
@@ -186,7 +183,7 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
         };
         let node = [0, 1].map(|eni| fabric.translation_address(eni, family).unwrap());
         let world = fabric.world().unwrap().at(Site::Internet, family);
-        for (port, (ends, frontend, client, seen)) in (30_080..).zip([
+        for (port, (ends, frontend, client, expected)) in (30_080..).zip([
             ([first, second], service, Client::Kept, &[first.address][..]),
             ([first, peer], service, Client::Kept, &[first.address]),
             ([second, world], service, Client::Kept, &node[1..]),
@@ -195,7 +192,10 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
             ([outside, peer], node[1], Client::Masqueraded, &node),
         ]) {
             let frontend = SocketAddr::new(frontend, port);
-            is_served(&fabric, ends, frontend, client, seen);
+            for seen in serve(&fabric, ends, frontend, client) {
+                let is_expected = expected.contains(&seen);
+                assert!(is_expected, "{frontend}: {seen}, not of {expected:?}");
+            }
         }
         for protocol in Protocol::ALL {
             exchange(protocol, first, second);

@@ -117,15 +117,13 @@ impl Network {
     }
 
     /// Starts a plugin of the list with a command of the specification.
-    fn start(
-        &self,
-        node: &Netns,
-        verb: &str,
-        plugin: &Value,
-        attachment: Option<&Attachment>,
-        more: &[(&str, Value)],
-        environment: &[(&str, &str)],
-    ) -> Result<Running> {
+    fn start(&self, node: &Netns, plugin: &Value, command: &Verb<'_>) -> Result<Running> {
+        let Verb {
+            name: verb,
+            attachment,
+            more,
+            environment,
+        } = *command;
         let kind = plugin["type"].as_str().context("a plugin's type")?;
         let found = self.path.iter().map(|folder| folder.join(kind));
         let program = found.into_iter().find(|program| program.exists());
@@ -173,7 +171,13 @@ impl Network {
                 .into_iter()
                 .map(|value| ("prevResult", value))
                 .collect();
-            let run = self.start(node, "ADD", plugin, Some(attachment), &more, environment)?;
+            let verb = Verb {
+                attachment: Some(attachment),
+                more: &more,
+                environment,
+                ..Verb::named("ADD")
+            };
+            let run = self.start(node, plugin, &verb)?;
             result = Some(run.wait()?);
         }
         result.context("a network has plugins")
@@ -182,7 +186,11 @@ impl Network {
     /// Starts ADD of the first plugin, and does not wait for it.
     pub(crate) fn start_add(&self, node: &Netns, attachment: &Attachment) -> Result<Running> {
         let plugin = self.plugins.first().context("a network has plugins")?;
-        self.start(node, "ADD", plugin, Some(attachment), &[], &[])
+        let verb = Verb {
+            attachment: Some(attachment),
+            ..Verb::named("ADD")
+        };
+        self.start(node, plugin, &verb)
     }
 
     /// Repeats ADD until it succeeds, as a kubelet does.
@@ -225,7 +233,13 @@ impl Network {
             .into_iter()
             .collect();
         for plugin in self.plugins.iter().rev() {
-            let run = self.start(node, "DEL", plugin, Some(attachment), &more, environment)?;
+            let verb = Verb {
+                attachment: Some(attachment),
+                more: &more,
+                environment,
+                ..Verb::named("DEL")
+            };
+            let run = self.start(node, plugin, &verb)?;
             run.wait()?;
         }
         Ok(())
@@ -239,9 +253,13 @@ impl Network {
         result: &Value,
     ) -> Result<()> {
         let more = [("prevResult", result.clone())];
+        let verb = Verb {
+            attachment: Some(attachment),
+            more: &more,
+            ..Verb::named("CHECK")
+        };
         for plugin in &self.plugins {
-            self.start(node, "CHECK", plugin, Some(attachment), &more, &[])?
-                .wait()?;
+            self.start(node, plugin, &verb)?.wait()?;
         }
         Ok(())
     }
@@ -249,7 +267,7 @@ impl Network {
     /// STATUS of every plugin.
     pub(crate) fn status(&self, node: &Netns) -> Result<()> {
         for plugin in &self.plugins {
-            self.start(node, "STATUS", plugin, None, &[], &[])?.wait()?;
+            self.start(node, plugin, &Verb::named("STATUS"))?.wait()?;
         }
         Ok(())
     }
@@ -259,8 +277,12 @@ impl Network {
         let entry = |attachment: &&Attachment| json!({"containerID": attachment.id, "ifname": attachment.interface});
         let valid: Vec<_> = valid.iter().map(entry).collect();
         let more = [("cni.dev/valid-attachments", json!(valid))];
+        let verb = Verb {
+            more: &more,
+            ..Verb::named("GC")
+        };
         for plugin in &self.plugins {
-            self.start(node, "GC", plugin, None, &more, &[])?.wait()?;
+            self.start(node, plugin, &verb)?.wait()?;
         }
         Ok(())
     }
@@ -268,7 +290,30 @@ impl Network {
     /// VERSION of the first plugin.
     pub(crate) fn versions(&self, node: &Netns) -> Result<Value> {
         let plugin = self.plugins.first().context("a network has plugins")?;
-        self.start(node, "VERSION", plugin, None, &[], &[])?.wait()
+        self.start(node, plugin, &Verb::named("VERSION"))?.wait()
+    }
+}
+
+/// A command of the specification.
+#[derive(Clone, Copy)]
+struct Verb<'a> {
+    name: &'static str,
+    attachment: Option<&'a Attachment>,
+    /// Fields that the plugin's configuration has in addition.
+    more: &'a [(&'a str, Value)],
+    /// Variables of its environment.
+    environment: &'a [(&'a str, &'a str)],
+}
+
+impl Verb<'_> {
+    /// A command of no attachment.
+    fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            attachment: None,
+            more: &[],
+            environment: &[],
+        }
     }
 }
 

@@ -219,8 +219,7 @@ fn without_enis_pods_are_fenced_and_the_status_says_so() {
         for (eni, pod) in [0, 1].into_iter().zip(&pods) {
             for protocol in Protocol::ALL {
                 carry(
-                    pod.at(Family::V4),
-                    fabric.peer(Family::V4),
+                    [pod.at(Family::V4), fabric.peer(Family::V4)],
                     protocol,
                     &fabric,
                     &[eni],

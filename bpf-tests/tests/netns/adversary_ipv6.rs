@@ -38,8 +38,8 @@ fn an_ipv4_node_with_ipv6_off_works() {
             .unwrap();
         for protocol in Protocol::ALL {
             let (pod, peer) = (pod.at(Family::V4), fabric.peer(Family::V4));
-            carry(pod, peer, protocol, &fabric, &[eni]);
-            carry(peer, pod, protocol, &fabric, &[eni]);
+            carry([pod, peer], protocol, &fabric, &[eni]);
+            carry([peer, pod], protocol, &fabric, &[eni]);
         }
     }
     within(CHANGE, "all is well", || nothing_differs(&fabric));
@@ -62,8 +62,8 @@ fn pods_with_ipv6_get_it_where_the_device_is_ours() {
     for family in Family::ALL {
         for protocol in Protocol::ALL {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
-            carry(pod, peer, protocol, &fabric, &[1]);
-            carry(peer, pod, protocol, &fabric, &[1]);
+            carry([pod, peer], protocol, &fabric, &[1]);
+            carry([peer, pod], protocol, &fabric, &[1]);
         }
     }
     let refused = fabric.make_pod(0, 0).unwrap();

@@ -30,7 +30,7 @@ fn datagram(from: Place, to: Place, source: u16, destination: u16) -> Vec<u8> {
 }
 
 /// Sends datagrams from ever new ports until there are so many entries.
-fn fill(fabric: &Fabric, from: Place, to: Place, ports: std::ops::Range<u16>, entries: usize) {
+fn fill(fabric: &Fabric, [from, to]: [Place; 2], ports: std::ops::Range<u16>, entries: usize) {
     for port in ports {
         let sources: Vec<u16> = (1..=u16::MAX).collect();
         for sources in sources.chunks(BURST) {
@@ -72,14 +72,14 @@ fn a_pod_that_fills_conntrack_is_named() {
     let (few, many) = (innocent.at(Family::V4), greedy.at(Family::V4));
     send_ip(few, host.address, &[datagram(few, host, 1, 1)]).unwrap();
     assert!(!health().contains("conntrack"), "{}", health());
-    fill(&fabric, many, host, 1000..1100, most * 91 / 100);
+    fill(&fabric, [many, host], 1000..1100, most * 91 / 100);
     within(CHECKED, "nearly full", || is_told("more than 90%"));
     // The kernel removes entries by itself once they are nearly all used, so that only packets that
     // are refused between two checks show a full table.
     let mut ports = 2000..;
     within(CHECKED, "full", || {
         let port = ports.next().unwrap();
-        fill(&fabric, many, host, port..port + 1, 0);
+        fill(&fabric, [many, host], port..port + 1, 0);
         is_told("conntrack is full")
     });
     fabric.node.run("conntrack -F").unwrap();

@@ -23,12 +23,12 @@ fn explain(fabric: &Fabric, protocol: &str, from: &str, to: &str) -> Value {
     fabric.agent.cli_json(&fabric.node, &words).unwrap()
 }
 
-/// A ping is lost, and counted so.
+/// A ping of a pod is lost, and counted so.
 #[track_caller]
-fn lost(fabric: &Fabric, from: Place, to: Place, program: &str, why: &str) {
-    let before = count(fabric, program, why);
+fn lost(fabric: &Fabric, from: Place, to: Place, why: &str) {
+    let before = count(fabric, "from_endpoint", why);
     ping(from, to.address, &["-W", "0.2"]).unwrap_err();
-    assert!(count(fabric, program, why) > before, "{why}");
+    assert!(count(fabric, "from_endpoint", why) > before, "{why}");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn an_eni_without_a_device_is_explained() {
             let said = explain(&fabric, "icmp", &own, &to.address.to_string());
             assert_eq!(said["verdict"], "dropped", "{said}");
             assert_eq!(said["why"], "eni-not-ready", "{said}");
-            lost(&fabric, from, to, "from_endpoint", "eni-not-ready");
+            lost(&fabric, from, to, "eni-not-ready");
         }
         // Traffic within the node does not need the ENI.
         let other = other.at(family);
@@ -92,7 +92,7 @@ fn a_full_table_is_explained_and_told() {
             .unwrap();
         let room = room["answer"].as_str().unwrap();
         assert!(room.starts_with("64 of 64 flows, pod "), "{room}");
-        lost(&fabric, from, to, "from_endpoint", why);
+        lost(&fabric, from, to, why);
         // The flow of the first socket is there.
         let first = sockets[0].local_addr().unwrap().to_string();
         let said = explain(&fabric, "udp", &first, &place(to, 9).to_string());
@@ -146,7 +146,7 @@ fn the_way_through_the_stack_is_explained() {
             assert_eq!(then, (&json!(verdict), &json!(why)), "{said}");
             assert!(said.to_string().contains("datapath.path"), "{said}");
             // As it says: a rule of the host may drop it.
-            lost(&fabric, from, to, "from_endpoint", "stack");
+            lost(&fabric, from, to, "stack");
         }
     }
     node.run("nft delete table inet guard").unwrap();

@@ -84,13 +84,13 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
             let exit = exit(&node, *eni, family);
             for protocol in Protocol::ALL {
                 let (pod, far) = (pod.at(family), OUTSIDE.at(&fabric, family));
-                carry(pod, far, protocol, &fabric, &[exit]);
+                carry([pod, far], protocol, &fabric, &[exit]);
             }
         }
         for protocol in Protocol::ALL {
             let pod = pod.at(Family::V6);
-            carry(pod, peer_v6, protocol, &fabric, &[*eni]);
-            carry(peer_v6, pod, protocol, &fabric, &[*eni]);
+            carry([pod, peer_v6], protocol, &fabric, &[*eni]);
+            carry([peer_v6, pod], protocol, &fabric, &[*eni]);
         }
         carry_all(&fabric, End::Pod(pod), End::Node, &[]);
         carry_all(&fabric, End::Node, End::Pod(pod), &[]);

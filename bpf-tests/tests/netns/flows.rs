@@ -79,8 +79,8 @@ fn a_pod_with_its_families_on_different_enis() {
     for (family, eni) in [(Family::V4, 0), (Family::V6, 1)] {
         for protocol in testkit::fabric::traffic::Protocol::ALL {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
-            crate::support::carry(pod, peer, protocol, &fabric, &[eni]);
-            crate::support::carry(peer, pod, protocol, &fabric, &[eni]);
+            crate::support::carry([pod, peer], protocol, &fabric, &[eni]);
+            crate::support::carry([peer, pod], protocol, &fabric, &[eni]);
         }
     }
     fabric.finish().unwrap();

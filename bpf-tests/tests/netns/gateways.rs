@@ -71,17 +71,16 @@ fn address(fabric: &Fabric, family: Family) -> IpAddr {
 
 /// Waits until the programs have this MAC, or none.
 fn wait_for(fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
-    wait_in(HEAL, fabric, family, mac, what);
+    within(HEAL, &format!("{family:?}: {what}"), || {
+        knows(fabric, family, mac)
+    });
 }
 
-/// Waits until the programs have this MAC, or none, with a deadline of its own.
-fn wait_in(deadline: Duration, fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
-    let gateways = gateways(fabric);
-    within(deadline, &format!("{family:?}: {what}"), || {
-        let entry = gateways.get(&slot(family), 0)?;
-        let known = (entry.until != 0).then_some(MacAddr(entry.macs[0]));
-        check(known == mac, || format!("{known:?}, not {mac:?}"))
-    });
+/// Checks that the programs have this MAC, or none.
+fn knows(fabric: &Fabric, family: Family, mac: Option<MacAddr>) -> anyhow::Result<()> {
+    let entry = gateways(fabric).get(&slot(family), 0)?;
+    let known = (entry.until != 0).then_some(MacAddr(entry.macs[0]));
+    check(known == mac, || format!("{known:?}, not {mac:?}"))
 }
 
 #[test]
@@ -126,7 +125,9 @@ fn what_somebody_else_writes_is_mended() {
         };
         for spoiled in [wrong, GatewayEntry::UNKNOWN] {
             gateways.set(slot(family), spoiled, 0).unwrap();
-            wait_in(HEAL_MAPS, &fabric, family, Some(mac), "mended");
+            within(HEAL_MAPS, &format!("{family:?}: mended"), || {
+                knows(&fabric, family, Some(mac))
+            });
         }
     }
     carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);

@@ -129,8 +129,8 @@ fn ports_that_are_set_and_leave_too_few_are_shared() {
         let (node, pod) = (fabric.node_at(family).unwrap(), pod.at(family));
         let address = crate::masq::snat(&fabric, 0, family);
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
-        both(pod, node, &server, address, 33_000 + number);
-        both(node, pod, &server, address, 33_100 + number);
+        both([pod, node], &server, address, 33_000 + number);
+        both([node, pod], &server, address, 33_100 + number);
     }
     // A host whose range is elsewhere loses no ports.
     fabric.node.sysctls(&[(RANGE, "10000 30000")]).unwrap();

@@ -105,7 +105,7 @@ pub(crate) fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Pl
     let family = Family::of(to.address);
     for protocol in Protocol::ALL {
         for from in [fabric.peer(family), fabric.host(Host::Outside, family)] {
-            carry(from, to, protocol, fabric, enis);
+            carry([from, to], protocol, fabric, enis);
         }
         for from in near
             .iter()

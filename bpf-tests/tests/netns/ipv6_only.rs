@@ -179,9 +179,9 @@ fn a_document_of_enis_without_ipv4_is_laid_out_and_served() {
         let pod = fabric.add_pod(eni, 0).unwrap();
         for protocol in Protocol::ALL {
             let (pod, peer) = (pod.at(V6), PEER.at(&fabric, V6));
-            carry(pod, peer, protocol, &fabric, &[eni]);
-            carry(peer, pod, protocol, &fabric, &[eni]);
-            carry(End::Node.at(&fabric, V6), pod, protocol, &fabric, &[]);
+            carry([pod, peer], protocol, &fabric, &[eni]);
+            carry([peer, pod], protocol, &fabric, &[eni]);
+            carry([End::Node.at(&fabric, V6), pod], protocol, &fabric, &[]);
         }
     }
     within(CHANGE, "nothing differs", || nothing_differs(&fabric));

@@ -127,9 +127,9 @@ fn networkd_on_every_eni_takes_nothing_from_pods_and_is_named() {
     leased(&fabric, "ens6");
     within(CHANGE, "what it did is named", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
-        named(&status, 1, "address", "10.0.1.10/24", None)?;
-        named(&status, 1, "default-route", "via 10.0.1.1", Some("dhcp"))?;
-        named(&status, 1, "connected-route", "10.0.1.0/24", Some("kernel"))?;
+        named(&status, "address", "10.0.1.10/24", None)?;
+        named(&status, "default-route", "via 10.0.1.1", Some("dhcp"))?;
+        named(&status, "connected-route", "10.0.1.0/24", Some("kernel"))?;
         let state = &status["health"]["state"];
         check(state == "ready", || status["health"].to_string())
     });
@@ -212,11 +212,11 @@ fn what_amazon_ec2_net_utils_writes_takes_nothing_from_pods_and_is_named() {
     leased(&fabric, "ens6");
     within(CHANGE, "what it did is named", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
-        named(&status, 1, "claim", &format!("{pod}/32"), None)?;
-        named(&status, 1, "default-route", "table 10001", None)?;
+        named(&status, "claim", &format!("{pod}/32"), None)?;
+        named(&status, "default-route", "table 10001", None)?;
         for address in [OWN.to_owned(), pod.to_string()] {
             let rule = format!("rule 10001: from {address}/32 lookup 10001");
-            named(&status, 1, "rule", &rule, Some("static"))?;
+            named(&status, "rule", &rule, Some("static"))?;
         }
         Ok(())
     });

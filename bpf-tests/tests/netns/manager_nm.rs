@@ -59,9 +59,9 @@ fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
     within(CHANGE, "what it did is named", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
         let log = || manager.log();
-        named(&status, 1, "address", "10.0.1.10/24", None).with_context(log)?;
-        named(&status, 1, "default-route", "via 10.0.1.1", Some("dhcp"))?;
-        named(&status, 1, "connected-route", "10.0.1.0/24", Some("kernel"))?;
+        named(&status, "address", "10.0.1.10/24", None).with_context(log)?;
+        named(&status, "default-route", "via 10.0.1.1", Some("dhcp"))?;
+        named(&status, "connected-route", "10.0.1.0/24", Some("kernel"))?;
         let state = &status["health"]["state"];
         check(state == "ready", || status["health"].to_string())
     });

@@ -36,7 +36,7 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
     wait_for_eni(&fabric, 1, "not-ready");
     let status = get(&fabric, "/v1/status");
     let object = format!("MAC 02:00:00:00:00:99, which was {mac}");
-    named(&status, 1, "mac", &object, None).unwrap();
+    named(&status, "mac", &object, None).unwrap();
     // Its pods reach nothing: they do not leave by the other ENI.
     source_check::forget_flows(&fabric.vpc.router).unwrap();
     for family in Family::ALL {

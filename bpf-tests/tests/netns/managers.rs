@@ -25,13 +25,12 @@ pub(crate) fn repairs_of(status: &Value, kind: &str) -> u64 {
     status["repairs"]["by-kind"][kind].as_u64().unwrap_or(0)
 }
 
-/// Expects that the status names a foreign object on an ENI.
+/// Expects that the status names a foreign object on ENI 1.
 ///
 /// # Errors
 /// When it does not: all named objects.
 pub(crate) fn named(
     status: &Value,
-    eni: u8,
     kind: &str,
     object: &str,
     protocol: Option<&str>,
@@ -40,7 +39,7 @@ pub(crate) fn named(
         .as_array()
         .context("no foreign-config")?;
     let found = foreign_config.iter().any(|one| {
-        one["eni"] == eni
+        one["eni"] == 1
             && one["kind"] == kind
             && one["object"]
                 .as_str()

@@ -90,21 +90,14 @@ pub(crate) fn seen_now(from: Place, server: &Echo) -> anyhow::Result<IpAddr> {
     Ok(asker.ask(7)?.ip())
 }
 
-/// Expects that every protocol of a pod to a site is seen there with one address, and leaves by one
-/// ENI.
-#[track_caller]
-pub(crate) fn seen_as(fabric: &Fabric, from: Place, to: Site, address: IpAddr, eni: u8) {
-    if let Err(error) = fabric.check_seen(from, to, address, eni) {
-        panic!("{error:#}");
-    }
-}
-
 /// Expects that both families of a pod are translated to an ENI's addresses, and leave by it.
 #[track_caller]
 pub(crate) fn translated(fabric: &Fabric, pod: &Pod, eni: u8) {
     for family in Family::ALL {
         let address = snat(fabric, eni, family);
-        seen_as(fabric, pod.at(family), Site::Internet, address, eni);
+        fabric
+            .check_seen(pod.at(family), Site::Internet, address, eni)
+            .unwrap();
     }
 }
 

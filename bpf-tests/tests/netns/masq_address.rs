@@ -10,7 +10,7 @@ use testkit::fabric::traffic::{Echo, Protocol, Session, Stream};
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Pod};
 
-use crate::masq::{internet, scene, seen_as, seen_now, snat, translated};
+use crate::masq::{internet, scene, seen_now, snat, translated};
 use crate::support::{CHANGE, count, nothing_differs, within};
 
 /// The ENI whose address changes.
@@ -56,20 +56,23 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
         let to = internet(&fabric, family);
         // All neighbours on the path are resolved before the stream begins, as it would overrun the
         // queue of an unresolved one.
-        seen_as(
-            &fabric,
-            pod.at(family),
-            Site::Internet,
-            snat(&fabric, ENI, family),
-            ENI,
-        );
+        fabric
+            .check_seen(
+                pod.at(family),
+                Site::Internet,
+                snat(&fabric, ENI, family),
+                ENI,
+            )
+            .unwrap();
         let stream = Stream::start(pod.at(family), to, RATE, "udp").unwrap();
         renumber(&mut fabric, next);
         new_flows_become(&fabric, &pod, next);
         // On a busy machine packets with the old address may still be in flight.
         stream.drain().unwrap();
         fabric.retire_addresses(ENI).unwrap();
-        seen_as(&fabric, pod.at(family), Site::Internet, next, ENI);
+        fabric
+            .check_seen(pod.at(family), Site::Internet, next, ENI)
+            .unwrap();
         let report = stream.finish().unwrap();
         assert!(report.lost.is_empty(), "{report}");
     }
@@ -139,7 +142,9 @@ fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
     translated(&fabric, &second, ENI);
     change("del", own, ENI);
     new_flows_become(&fabric, &second, primary);
-    seen_as(&fabric, second.at(family), Site::Internet, primary, 0);
+    fabric
+        .check_seen(second.at(family), Site::Internet, primary, 0)
+        .unwrap();
     // An answer in flight when the primary's address goes would be sent back: there the host is a
     // router like any other.
     change("del", primary, 0);

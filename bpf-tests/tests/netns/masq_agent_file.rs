@@ -11,7 +11,7 @@ use testkit::fabric::traffic::Echo;
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Place, document};
 
-use crate::masq::{masquerade, scene, seen_as, seen_now, site, snat};
+use crate::masq::{masquerade, scene, seen_now, site, snat};
 use crate::support::{CHANGE, get, within};
 
 /// The name of the file, and of the folder where there are several.
@@ -52,7 +52,7 @@ fn becomes(fabric: &Fabric, from: Place, to: Site, wanted: IpAddr) {
 fn it_is_off_by_default() {
     let (fabric, [_, pod]) = scene(json!({}));
     let (own, from) = (snat(&fabric, 1, Family::V4), pod.at(Family::V4));
-    seen_as(&fabric, from, Site::Listed, own, 1);
+    fabric.check_seen(from, Site::Listed, own, 1).unwrap();
     fabric.finish().unwrap();
 }
 

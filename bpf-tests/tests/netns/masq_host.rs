@@ -17,8 +17,7 @@ const MANY: u16 = 200;
 
 /// Two clients from the same port to the same server: who is first keeps the port, both work.
 pub(crate) fn both(
-    first: Place,
-    second: Place,
+    [first, second]: [Place; 2],
     server: &Echo,
     address: std::net::IpAddr,
     port: u16,
@@ -56,8 +55,8 @@ fn host_and_pod_from_the_same_port_to_the_same_server() {
         let (node, pod) = (fabric.node_at(family).unwrap(), pod.at(family));
         let address = snat(&fabric, 0, family);
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
-        both(pod, node, &server, address, PORT);
-        both(node, pod, &server, address, PORT + 1);
+        both([pod, node], &server, address, PORT);
+        both([node, pod], &server, address, PORT + 1);
     }
     fabric.finish().unwrap();
 }

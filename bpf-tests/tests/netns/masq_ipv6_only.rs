@@ -6,7 +6,7 @@ use testkit::fabric::traffic::Protocol;
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Spec};
 
-use crate::masq::{scene_of, seen_as, snat, translated};
+use crate::masq::{scene_of, snat, translated};
 use crate::support::{CHANGE, End, PEER, carry, nothing_differs, within};
 
 const V6: Family = Family::V6;
@@ -22,8 +22,7 @@ fn a_node_without_ipv4_carries_its_pods() {
     for protocol in Protocol::ALL {
         let carry = |from: End, to: End, enis: &[u8]| {
             carry(
-                from.at(&fabric, V6),
-                to.at(&fabric, V6),
+                [from.at(&fabric, V6), to.at(&fabric, V6)],
                 protocol,
                 &fabric,
                 enis,
@@ -39,7 +38,9 @@ fn a_node_without_ipv4_carries_its_pods() {
     }
     for (pod, eni) in pods.iter().zip([0, 1]) {
         let address = snat(&fabric, eni, V6);
-        seen_as(&fabric, pod.at(V6), Site::Internet, address, eni);
+        fabric
+            .check_seen(pod.at(V6), Site::Internet, address, eni)
+            .unwrap();
     }
     within(CHANGE, "nothing differs", || nothing_differs(&fabric));
     assert!(fabric.leaks().unwrap().is_empty());
@@ -55,10 +56,12 @@ fn an_eni_without_ipv4_serves_beside_one_that_has_both() {
     let (fabric, pods) = scene_of(&spec);
     translated(&fabric, &pods[0], 0);
     let address = snat(&fabric, 1, V6);
-    seen_as(&fabric, pods[1].at(V6), Site::Internet, address, 1);
+    fabric
+        .check_seen(pods[1].at(V6), Site::Internet, address, 1)
+        .unwrap();
     for protocol in Protocol::ALL {
-        carry(pods[0].at(V6), pods[1].at(V6), protocol, &fabric, &[]);
-        carry(fabric.peer(V6), pods[1].at(V6), protocol, &fabric, &[1]);
+        carry([pods[0].at(V6), pods[1].at(V6)], protocol, &fabric, &[]);
+        carry([fabric.peer(V6), pods[1].at(V6)], protocol, &fabric, &[1]);
     }
     within(CHANGE, "nothing differs", || nothing_differs(&fabric));
     assert!(fabric.leaks().unwrap().is_empty());
@@ -74,17 +77,26 @@ fn a_primary_eni_without_ipv4_serves_beside_one_that_has_both() {
     let (fabric, pods) = scene_of(&spec);
     for (pod, eni) in pods.iter().zip([0, 1]) {
         let address = snat(&fabric, eni, V6);
-        seen_as(&fabric, pod.at(V6), Site::Internet, address, eni);
+        fabric
+            .check_seen(pod.at(V6), Site::Internet, address, eni)
+            .unwrap();
     }
     let [one, two] = [&pods[0], &pods[1]];
     // No address of the primary ENI is there to take: IPv4 leaves by the ENI that has one.
     let address = snat(&fabric, 1, Family::V4);
-    seen_as(&fabric, two.at(Family::V4), Site::Internet, address, 1);
+    fabric
+        .check_seen(two.at(Family::V4), Site::Internet, address, 1)
+        .unwrap();
     for protocol in Protocol::ALL {
-        carry(one.at(V6), two.at(V6), protocol, &fabric, &[]);
-        carry(fabric.peer(V6), one.at(V6), protocol, &fabric, &[0]);
+        carry([one.at(V6), two.at(V6)], protocol, &fabric, &[]);
+        carry([fabric.peer(V6), one.at(V6)], protocol, &fabric, &[0]);
         for family in Family::ALL {
-            carry(fabric.peer(family), two.at(family), protocol, &fabric, &[1]);
+            carry(
+                [fabric.peer(family), two.at(family)],
+                protocol,
+                &fabric,
+                &[1],
+            );
         }
     }
     within(CHANGE, "nothing differs", || nothing_differs(&fabric));
@@ -104,11 +116,13 @@ fn a_pod_has_each_family_on_an_eni_of_its_own() {
         fabric.add_endpoint(&pod).unwrap();
         for (family, eni) in [(Family::V4, v4), (V6, v6)] {
             let address = snat(&fabric, eni, family);
-            seen_as(&fabric, pod.at(family), Site::Internet, address, eni);
+            fabric
+                .check_seen(pod.at(family), Site::Internet, address, eni)
+                .unwrap();
             for protocol in Protocol::ALL {
                 let peer = fabric.peer(family);
-                carry(pod.at(family), peer, protocol, &fabric, &[eni]);
-                carry(peer, pod.at(family), protocol, &fabric, &[eni]);
+                carry([pod.at(family), peer], protocol, &fabric, &[eni]);
+                carry([peer, pod.at(family)], protocol, &fabric, &[eni]);
             }
         }
         within(CHANGE, "nothing differs", || nothing_differs(&fabric));

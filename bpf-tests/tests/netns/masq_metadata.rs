@@ -7,7 +7,7 @@ use testkit::fabric::Fabric;
 use testkit::fabric::traffic::Protocol;
 use testkit::fabric::world::Site;
 
-use crate::masq::{masquerade, scene, seen_as, site, snat};
+use crate::masq::{masquerade, scene, site, snat};
 use crate::support::count;
 
 /// A TTL of the service's answers that reaches pods, as a hop limit of 2 has it.
@@ -24,7 +24,9 @@ fn primary_translates_to_the_primarys_address_also_when_the_family_is_off() {
         answers_reach_pods(&fabric);
         for (pod, family) in pods.iter().flat_map(|pod| Family::ALL.map(|f| (pod, f))) {
             let primary = snat(&fabric, 0, family);
-            seen_as(&fabric, pod.at(family), Site::Metadata, primary, 0);
+            fabric
+                .check_seen(pod.at(family), Site::Metadata, primary, 0)
+                .unwrap();
         }
         fabric.finish().unwrap();
     }
@@ -42,7 +44,9 @@ fn own_leaves_with_the_pods_address_by_its_eni() {
     for (pod, eni) in pods.iter().zip([0, 1]) {
         for family in Family::ALL {
             let own = pod.address(family);
-            seen_as(&fabric, pod.at(family), Site::Metadata, own, eni);
+            fabric
+                .check_seen(pod.at(family), Site::Metadata, own, eni)
+                .unwrap();
         }
     }
     fabric.finish().unwrap();

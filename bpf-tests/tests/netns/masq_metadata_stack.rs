@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use testkit::fabric::traffic::{Echo, Session};
 use testkit::fabric::world::Site;
 
-use crate::masq::{masquerade, scene, seen_as, site, snat};
+use crate::masq::{masquerade, scene, site, snat};
 
 #[test]
 fn what_rules_redirect_reaches_the_agent_what_they_drop_nobody_and_the_rest_the_service() {
@@ -15,7 +15,9 @@ fn what_rules_redirect_reaches_the_agent_what_they_drop_nobody_and_the_rest_the_
     world.set_metadata_ttl(3).unwrap();
     for (pod, family) in pods.iter().flat_map(|pod| Family::ALL.map(|f| (pod, f))) {
         let primary = snat(&fabric, 0, family);
-        seen_as(&fabric, pod.at(family), Site::Metadata, primary, 0);
+        fabric
+            .check_seen(pod.at(family), Site::Metadata, primary, 0)
+            .unwrap();
     }
     let nft = |line: &str| fabric.node.run(&format!("nft {line}")).unwrap();
     nft("add table inet iam");

@@ -73,5 +73,5 @@ fn auto_follows_the_public_addresses_and_leaves_open_flows_alone() {
 #[track_caller]
 fn translated_v4(fabric: &Fabric, from: Place, address: std::net::IpAddr, eni: u8) {
     let to = testkit::fabric::world::Site::Internet;
-    crate::masq::seen_as(fabric, from, to, address, eni);
+    fabric.check_seen(from, to, address, eni).unwrap();
 }

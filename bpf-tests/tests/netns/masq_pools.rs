@@ -10,7 +10,7 @@ use testkit::fabric::traffic::{Asker, Echo, Session};
 use testkit::fabric::world::Site;
 use testkit::fabric::{Fabric, Pod};
 
-use crate::masq::{internet, masquerade, scene, seen_as, seen_now, snat, translated};
+use crate::masq::{internet, masquerade, scene, seen_now, snat, translated};
 use crate::support::{CHANGE, within};
 
 /// Pods of the second pool on both ENIs; they may leave the VPC untranslated.
@@ -27,7 +27,9 @@ fn direct_pods(fabric: &mut Fabric) -> [Arc<Pod>; 2] {
 fn untranslated(fabric: &Fabric, pod: &Pod, eni: u8) {
     for family in Family::ALL {
         let own = pod.address(family);
-        seen_as(fabric, pod.at(family), Site::Internet, own, eni);
+        fabric
+            .check_seen(pod.at(family), Site::Internet, own, eni)
+            .unwrap();
     }
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyho
 /// Sends pings of the links' size until an error reports the smaller MTU; then every size gets
 /// through.
 #[track_caller]
-fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
+fn learns(from: Place, to: Place, links: u32, smaller: u32) {
+    let family = Family::of(from.address);
     let said = ping_of(links, family, from, to).unwrap_err().to_string();
     received_mtu(from, to, &said, smaller);
     ping_of(smaller, family, from, to).unwrap();
@@ -90,7 +91,7 @@ fn path_mtu_is_discovered(mtu: u32) {
         let echo = Echo::start(peer).unwrap();
         // TCP must discover the MTU itself on one pod; on the other one ping does.
         tcp_bulk(other.at(family), echo.address(), BULK).unwrap();
-        learns(one.at(family), peer, family, mtu, SMALL);
+        learns(one.at(family), peer, mtu, SMALL);
         tcp_bulk(one.at(family), echo.address(), BULK).unwrap();
         let inside = Echo::start(one.at(family)).unwrap();
         tcp_bulk(peer, inside.address(), BULK).unwrap();

@@ -321,50 +321,77 @@ fn explain(fabric: &Fabric, from: &str, to: &str, protocol: &str) -> Value {
     answer
 }
 
-/// Expects a reason, the ENI, and the source, in the explanation and then for a packet.
-#[track_caller]
-fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: IpAddr) {
-    for (protocol, name) in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp]
-        .into_iter()
-        .zip(["tcp", "udp", "icmp"])
-    {
-        let (client, server) = (from.address.to_string(), to.address.to_string());
-        let said = explain(fabric, &client, &server, name);
-        let what = format!("{name} from {client} to {server}: {said}");
-        assert_eq!(said["why"], why, "{what}");
-        assert_eq!(said["eni"], eni, "{what}");
-        let snat = (source != from.address).then(|| text_of(source));
-        assert_eq!(said.get("snat").cloned(), snat, "{what}");
-        source_check::forget_flows(&fabric.vpc.router).unwrap();
-        protocol.exchange(from, to).unwrap();
-        let flows = source_check::flows(&fabric.vpc.router).unwrap();
-        let gone = flows.iter().filter(|flow| flow.to == to.address);
-        let gone: Vec<_> = gone.map(|flow| (flow.eni, flow.from)).collect();
-        assert_eq!(gone, [(u16::from(eni), source)], "{what}");
+/// The way in which a packet leaves the node.
+struct Leaves<'a> {
+    why: &'a str,
+    eni: u8,
+    source: IpAddr,
+}
+
+impl<'a> Leaves<'a> {
+    fn by(eni: u8, source: IpAddr, why: &'a str) -> Self {
+        Self { why, eni, source }
+    }
+
+    /// Expects this way, in the explanation and then for a packet.
+    #[track_caller]
+    fn check(self, fabric: &Fabric, from: Place, to: Place) {
+        let Self { why, eni, source } = self;
+        for (protocol, name) in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp]
+            .into_iter()
+            .zip(["tcp", "udp", "icmp"])
+        {
+            let (client, server) = (from.address.to_string(), to.address.to_string());
+            let said = explain(fabric, &client, &server, name);
+            let what = format!("{name} from {client} to {server}: {said}");
+            assert_eq!(said["why"], why, "{what}");
+            assert_eq!(said["eni"], eni, "{what}");
+            let snat = (source != from.address).then(|| text_of(source));
+            assert_eq!(said.get("snat").cloned(), snat, "{what}");
+            source_check::forget_flows(&fabric.vpc.router).unwrap();
+            protocol.exchange(from, to).unwrap();
+            let flows = source_check::flows(&fabric.vpc.router).unwrap();
+            let gone = flows.iter().filter(|flow| flow.to == to.address);
+            let gone: Vec<_> = gone.map(|flow| (flow.eni, flow.from)).collect();
+            assert_eq!(gone, [(u16::from(eni), source)], "{what}");
+        }
     }
 }
 
-/// Expects that a packet that is explained as dropped is dropped, and is counted as explained.
-#[track_caller]
-fn dropped(fabric: &Fabric, from: Place, to: IpAddr, why: &str, protocol: u8) {
-    let said = explain(
-        fabric,
-        &from.address.to_string(),
-        &to.to_string(),
-        &protocol.to_string(),
-    );
-    assert_eq!(said["verdict"], "dropped", "{said}");
-    assert_eq!(said["why"], why, "{said}");
-    source_check::forget_flows(&fabric.vpc.router).unwrap();
-    let before = count(fabric, "from_endpoint", why);
-    let packet = of_protocol(from.address, to, protocol, &[0, 9, 0, 9, 0, 8, 0, 0]).unwrap();
-    send_ip(from, to, [&packet]).unwrap();
-    within(CHANGE, why, || {
-        let now = count(fabric, "from_endpoint", why);
-        check(now > before, || format!("{before} then {now}"))
-    });
-    let flows = source_check::flows(&fabric.vpc.router).unwrap();
-    assert!(flows.iter().all(|flow| flow.to != to), "{flows:?}");
+/// A packet of a protocol, with a payload that shows no ports.
+struct Portless {
+    to: IpAddr,
+    protocol: u8,
+}
+
+impl Portless {
+    fn of(protocol: u8, to: IpAddr) -> Self {
+        Self { to, protocol }
+    }
+
+    /// Expects that it is explained as dropped, is dropped, and is counted as explained.
+    #[track_caller]
+    fn check(self, fabric: &Fabric, from: Place, why: &str) {
+        let Self { to, protocol } = self;
+        let said = explain(
+            fabric,
+            &from.address.to_string(),
+            &to.to_string(),
+            &protocol.to_string(),
+        );
+        assert_eq!(said["verdict"], "dropped", "{said}");
+        assert_eq!(said["why"], why, "{said}");
+        source_check::forget_flows(&fabric.vpc.router).unwrap();
+        let before = count(fabric, "from_endpoint", why);
+        let packet = of_protocol(from.address, to, protocol, &[0, 9, 0, 9, 0, 8, 0, 0]).unwrap();
+        send_ip(from, to, [&packet]).unwrap();
+        within(CHANGE, why, || {
+            let now = count(fabric, "from_endpoint", why);
+            check(now > before, || format!("{before} then {now}"))
+        });
+        let flows = source_check::flows(&fabric.vpc.router).unwrap();
+        assert!(flows.iter().all(|flow| flow.to != to), "{flows:?}");
+    }
 }
 
 #[test]
@@ -386,28 +413,14 @@ fn explain_tells_what_happens() {
             site(&fabric, Site::Listed, family),
             internet(&fabric, family),
         );
-        leaves(&fabric, from, fabric.peer(family), "exempt-vpc", 1, own);
-        leaves(&fabric, from, listed, "exempt-native", 1, own);
-        leaves(
-            &fabric,
-            from,
-            world,
-            "translated",
-            1,
-            snat(&fabric, 1, family),
-        );
+        Leaves::by(1, own, "exempt-vpc").check(&fabric, from, fabric.peer(family));
+        Leaves::by(1, own, "exempt-native").check(&fabric, from, listed);
+        Leaves::by(1, snat(&fabric, 1, family), "translated").check(&fabric, from, world);
         let metadata = site(&fabric, Site::Metadata, family);
-        leaves(
-            &fabric,
-            from,
-            metadata,
-            "translated",
-            0,
-            snat(&fabric, 0, family),
-        );
+        Leaves::by(0, snat(&fabric, 0, family), "translated").check(&fabric, from, metadata);
         let skipping = direct.at(family);
-        leaves(&fabric, skipping, world, "skip-pool", 1, skipping.address);
-        dropped(&fabric, from, world.address, "protocol-without-ports", 47);
+        Leaves::by(1, skipping.address, "skip-pool").check(&fabric, skipping, world);
+        Portless::of(47, world.address).check(&fabric, from, "protocol-without-ports");
 
         let local = |to: IpAddr| {
             let said = explain(&fabric, &own.to_string(), &to.to_string(), "tcp");
@@ -423,7 +436,7 @@ fn explain_tells_what_happens() {
         Protocol::Tcp.exchange(from, node).unwrap();
         // An address of this node's blocks without a pod.
         let nobody = fabric.eni(1).unwrap().pod_address(family, 3).unwrap();
-        dropped(&fabric, from, nobody, "no-endpoint", 17);
+        Portless::of(17, nobody).check(&fabric, from, "no-endpoint");
     }
     fabric.finish().unwrap();
 }
@@ -485,10 +498,10 @@ fn explain_tells_of_a_family_that_is_off_and_of_blocked_metadata() {
     let (v4, v6) = (pod.at(Family::V4), pod.at(Family::V6));
     fabric.allow_untranslated(&[v6.address.into()]).unwrap();
     let world = internet(&fabric, Family::V6);
-    leaves(&fabric, v6, world, "off", 0, v6.address);
+    Leaves::by(0, v6.address, "off").check(&fabric, v6, world);
     for from in [v4, v6] {
         let to = site(&fabric, Site::Metadata, Family::of(from.address)).address;
-        dropped(&fabric, from, to, "metadata-blocked", 17);
+        Portless::of(17, to).check(&fabric, from, "metadata-blocked");
     }
     fabric.finish().unwrap();
 }

@@ -28,7 +28,7 @@ fn passed_on(fabric: &Fabric, pod: &Pod) {
     };
     for _ in 0..PASSED_ON {
         let peer = fabric.peer(Family::V4);
-        carry(peer, eni_address, Protocol::Udp, fabric, &[1]);
+        carry([peer, eni_address], Protocol::Udp, fabric, &[1]);
     }
 }
 

@@ -46,7 +46,7 @@ impl<'a> End<'a> {
 
 /// Makes one exchange, which must succeed, and whose packets must leave the node by these ENIs.
 #[track_caller]
-pub(crate) fn carry(from: Place, to: Place, protocol: Protocol, fabric: &Fabric, enis: &[u8]) {
+pub(crate) fn carry([from, to]: [Place; 2], protocol: Protocol, fabric: &Fabric, enis: &[u8]) {
     source_check::forget_flows(&fabric.vpc.router).unwrap();
     if let Err(error) = protocol.exchange(from, to) {
         panic!(
@@ -71,8 +71,7 @@ pub(crate) fn carry_all(fabric: &Fabric, from: End, to: End, enis: &[u8]) {
     for family in Family::ALL {
         for protocol in Protocol::ALL {
             carry(
-                from.at(fabric, family),
-                to.at(fabric, family),
+                [from.at(fabric, family), to.at(fabric, family)],
                 protocol,
                 fabric,
                 enis,

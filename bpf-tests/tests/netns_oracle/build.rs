@@ -80,10 +80,9 @@ pub(crate) struct Transport {
 
 impl Transport {
     /// A TCP segment.
-    pub(crate) fn tcp(ports: (u16, u16), flags: u8, numbers: (u32, u32), payload: &[u8]) -> Self {
-        let mut bytes = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
-        bytes.extend(numbers.0.to_be_bytes());
-        bytes.extend(numbers.1.to_be_bytes());
+    pub(crate) fn tcp(ports: [u16; 2], flags: u8, numbers: [u32; 2], payload: &[u8]) -> Self {
+        let mut bytes = ports.map(u16::to_be_bytes).concat();
+        bytes.extend(numbers.map(u32::to_be_bytes).concat());
         bytes.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
         bytes.extend(payload);
         Self {
@@ -93,9 +92,9 @@ impl Transport {
     }
 
     /// A UDP datagram.
-    pub(crate) fn udp(ports: (u16, u16), payload: &[u8]) -> Self {
+    pub(crate) fn udp([source, destination]: [u16; 2], payload: &[u8]) -> Self {
         let length = u16::try_from(8 + payload.len()).unwrap_or_default();
-        let words = [ports.0, ports.1, length, 0];
+        let words = [source, destination, length, 0];
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u16::to_be_bytes).collect();
         bytes.extend(payload);
         Self {
@@ -105,8 +104,8 @@ impl Transport {
     }
 
     /// An SCTP packet with an INIT chunk and its checksum (RFC 9260).
-    pub(crate) fn sctp(ports: (u16, u16)) -> Self {
-        let mut bytes = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+    pub(crate) fn sctp(ports: [u16; 2]) -> Self {
+        let mut bytes = ports.map(u16::to_be_bytes).concat();
         bytes.extend([0; 8]);
         bytes.extend([
             1, 0, 0, 20, 0, 0, 0, 7, 0, 0, 0x80, 0, 0, 1, 0, 1, 0, 0, 0, 9,
@@ -120,8 +119,8 @@ impl Transport {
     }
 
     /// An ICMP message of the family of an address.
-    pub(crate) fn icmp(family: IpAddr, kind: (u8, u8), word: u32, payload: &[u8]) -> Self {
-        let mut bytes = vec![kind.0, kind.1, 0, 0];
+    pub(crate) fn icmp(family: IpAddr, kind: [u8; 2], word: u32, payload: &[u8]) -> Self {
+        let mut bytes = vec![kind[0], kind[1], 0, 0];
         bytes.extend(word.to_be_bytes());
         bytes.extend(payload);
         Self {

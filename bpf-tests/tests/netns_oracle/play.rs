@@ -170,12 +170,12 @@ impl<'a> Player<'a> {
         let (header, ports, to) = match from {
             End::Pod => (
                 self.header(self.net.pod, self.net.remote),
-                (MARKS.pod, MARKS.remote),
+                [MARKS.pod, MARKS.remote],
                 End::World,
             ),
             End::World => (
                 self.header(self.net.remote, self.net.node),
-                (MARKS.remote, self.outside_port(UDP, MARKS)),
+                [MARKS.remote, self.outside_port(UDP, MARKS)],
                 End::Pod,
             ),
         };

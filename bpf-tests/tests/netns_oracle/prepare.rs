@@ -25,15 +25,15 @@ impl Player<'_> {
             Direction::In | Direction::Out => ports.pod,
         };
         let pair = match step.direction {
-            Direction::Out => (pod_port, ports.remote),
-            Direction::In => (ports.remote, pod_port),
+            Direction::Out => [pod_port, ports.remote],
+            Direction::In => [ports.remote, pod_port],
         };
         let payload: Vec<u8> = (1..=u8::MAX).cycle().take(step.length).collect();
         let transport = match &step.body {
             Body::Tcp { segment, .. } => {
                 let connections = &mut self.connections;
                 let numbers = connections.next(step.direction, ports, *segment, step.length);
-                Transport::tcp(pair, segment.flags, numbers, &payload)
+                Transport::tcp(pair, segment.flags, numbers.into(), &payload)
             }
             Body::Udp { .. } => Transport::udp(pair, &payload),
             Body::Echo { is_request, .. } => {
@@ -44,7 +44,7 @@ impl Player<'_> {
                     (false, false) => 129,
                 };
                 let word = (u32::from(pod_port) << 16) | 1;
-                Transport::icmp(self.net.pod, (kind, 0), word, &payload)
+                Transport::icmp(self.net.pod, [kind, 0], word, &payload)
             }
             Body::Sctp { .. } => Transport::sctp(pair),
             Body::Error { .. } => bail!("an error is made elsewhere"),
@@ -111,7 +111,7 @@ impl Player<'_> {
             (true, "parameter-problem") => 6 << 24,
             _ => kind.word,
         };
-        let transport = Transport::icmp(self.net.pod, kind_of_family, word, &quoted);
+        let transport = Transport::icmp(self.net.pod, kind_of_family.into(), word, &quoted);
         let transport = transport.summed(header.source, header.destination);
         Ok(Some(Prepared {
             packets: packets(&header, &transport, step)?,
@@ -125,15 +125,15 @@ impl Player<'_> {
         let (header, pair) = match direction {
             Direction::Out => (
                 self.header(self.net.remote, self.net.pod),
-                (ports.remote, ports.pod),
+                [ports.remote, ports.pod],
             ),
             Direction::In => (
                 self.header(self.net.node, self.net.remote),
-                (ports.pod, ports.remote),
+                [ports.pod, ports.remote],
             ),
         };
         let transport = if protocol == TCP {
-            Transport::tcp(pair, 0x10, (77, 78), &[5; 20])
+            Transport::tcp(pair, 0x10, [77, 78], &[5; 20])
         } else {
             Transport::udp(pair, &[5; 20])
         };

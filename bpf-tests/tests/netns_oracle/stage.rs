@@ -96,8 +96,8 @@ impl Stage {
         let (node, pod, world) = (Namespace::new()?, silent()?, silent()?);
         node.run(|| {
             sysctls()?;
-            wire(VETH, "veth-a", VETH_MAC, &pod, POD_MAC)?;
-            wire(ENI, "eni0", ENI_MAC, &world, ROUTER_MAC)?;
+            wire(VETH, "veth-a", &pod, [VETH_MAC, POD_MAC])?;
+            wire(ENI, "eni0", &world, [ENI_MAC, ROUTER_MAC])?;
             NETS.iter().try_for_each(routes)
         })?;
         Ok(Self {
@@ -205,7 +205,7 @@ fn sysctls() -> Result<()> {
 }
 
 /// A device in this namespace, its peer with the same index plus 100 in another.
-fn wire(index: u32, name: &str, mac: Mac, there: &Namespace, peer: Mac) -> Result<()> {
+fn wire(index: u32, name: &str, there: &Namespace, [mac, peer]: [Mac; 2]) -> Result<()> {
     ip(&format!(
         "link add name {name} index {index} address {} type veth \
          peer name far index {} address {} netns {}",

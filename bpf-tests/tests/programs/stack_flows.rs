@@ -31,11 +31,11 @@ fn name(net: &Net, what: &str) -> String {
     format!("{} {what}", net.family())
 }
 
-/// Packet that the stack sends to pod A, and that a device has received.
-pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, by: Device, verdict: Verdict) -> Case {
+/// Packet that the stack sends to pod A.
+pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, verdict: Verdict) -> Case {
     let expect = Expect::Stack(verdict, OTHERS);
     let program = Program::ToEndpoint;
-    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect).by(by, OTHERS)
+    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
 }
 
 /// Packet that pod A sends.
@@ -104,12 +104,12 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
                 let answer = from_a(net, remote, answers)
                     .ports(served, port)
                     .tcp(SYN | ACK, 1);
-                cases.push(into_a(net, &what, &question, by, Verdict::Noted));
+                cases.push(into_a(net, &what, &question, Verdict::Noted).by(by, OTHERS));
                 cases.push(of_pod(net, &what, &answer, answered.clone()));
                 // The next request, if it comes by the owner ENI.
                 let again = question.clone().macs(STRANGER, ENI_1.mac);
                 cases.push(of_eni(net, &what, &again, up(1)));
-                cases.push(into_a(net, &what, &question, by, Verdict::Noted));
+                cases.push(into_a(net, &what, &question, Verdict::Noted).by(by, OTHERS));
             }
         }
     }
@@ -147,7 +147,7 @@ fn from_the_host_with_another_source(net: &Net) -> Vec<Case> {
             let answer = from_a(net, source, answers)
                 .ports(served, port)
                 .tcp(SYN | ACK, 1);
-            let noted = into_a(net, &what, &question, ENI_0, Verdict::Noted);
+            let noted = into_a(net, &what, &question, Verdict::Noted).by(ENI_0, OTHERS);
             cases.push(noted.of_host());
             // An address in a block of ours without a pod is unreachable, whatever entries there
             // are.
@@ -185,7 +185,7 @@ fn on_used_ports(net: &Net) -> Vec<Case> {
         };
         let (used, other) = (ask(3900), ask(3901));
         cases.push(of_b("before", &used, delivered(&used)));
-        cases.push(into_a(net, "by a service", &used, VETH_B, Verdict::Noted));
+        cases.push(into_a(net, "by a service", &used, Verdict::Noted).by(VETH_B, OTHERS));
         let again = if goes_up {
             unmarked()
         } else {
@@ -241,7 +241,8 @@ fn without_a_device(net: &Net) -> Vec<Case> {
 
 /// Packets for which no entry is made, and whose flows therefore bypass the stack.
 fn not_noted(net: &Net) -> Vec<Case> {
-    let passes = |what: &str, frame: &Frame| into_a(net, what, frame, ENI_0, Verdict::ToPod);
+    let passes =
+        |what: &str, frame: &Frame| into_a(net, what, frame, Verdict::ToPod).by(ENI_0, OTHERS);
     let from = |remote: IpAddr, body| to_a(net, remote, body).ports(3000, 8080);
     let mut cases = Vec::new();
     for service in [net.service, net.service_in_block] {
@@ -295,7 +296,7 @@ fn errors(net: &Net) -> Vec<Case> {
     for remote in [net.peer, net.outside, net.b] {
         let question = to_a(net, remote, UDP).ports(3100, 8080);
         let answer = from_a(net, remote, UDP).ports(8080, 3100);
-        cases.push(into_a(net, "noted", &question, ENI_0, Verdict::Noted));
+        cases.push(into_a(net, "noted", &question, Verdict::Noted).by(ENI_0, OTHERS));
         for length in [net.header() + 8, 128] {
             let of_a = from_a(net, remote, unreachable(net)).quoting(&question, length);
             cases.push(of_pod(net, "A's error", &of_a, up(0)));
@@ -341,7 +342,7 @@ fn fragments(net: &Net) -> Vec<Case> {
     let datagram = Body::Udp(1200);
     let reordered = |eni| Expect::Stack(Verdict::Reordered, marked(eni) | exception());
     let question = to_a(net, net.peer, datagram).ports(3200, 8080);
-    cases.push(into_a(net, "noted", &question, ENI_0, Verdict::Noted));
+    cases.push(into_a(net, "noted", &question, Verdict::Noted).by(ENI_0, OTHERS));
     for (place, remote) in [net.peer, net.outside, net.b, net.host, net.c]
         .into_iter()
         .enumerate()
@@ -526,7 +527,7 @@ fn at_its_end(net: &Net) -> Vec<Case> {
     let leaves = from_a(net, net.peer, UDP).ports(8080, 3500).hop_limit(1);
     let expired = Expect::Stack(Verdict::TtlExpired, marked(1) | exception());
     vec![
-        into_a(net, "noted", &question, ENI_0, Verdict::Noted),
+        into_a(net, "noted", &question, Verdict::Noted).by(ENI_0, OTHERS),
         of_pod(net, "at its end", &leaves, expired),
     ]
 }
@@ -547,10 +548,10 @@ fn full(net: &Net) -> Vec<Case> {
     let request = from_a(net, net.peer, UDP).ports(3602, 53);
     let dropped = Expect::Drop(DropReason::StackFull);
     vec![
-        into_a(net, "one", &first, ENI_0, Verdict::Noted),
+        into_a(net, "one", &first, Verdict::Noted).by(ENI_0, OTHERS),
         too_many.by(ENI_0, OTHERS),
         of_stack(net, "too many to leave", &request, dropped),
-        into_a(net, "the one again", &first, ENI_0, Verdict::Noted),
+        into_a(net, "the one again", &first, Verdict::Noted).by(ENI_0, OTHERS),
     ]
 }
 
@@ -558,13 +559,15 @@ fn full(net: &Net) -> Vec<Case> {
 fn off(net: &Net) -> Vec<Case> {
     let question = to_a(net, net.peer, UDP).ports(3700, 8080);
     let answer = from_a(net, net.peer, UDP).ports(8080, 3700);
-    let own = into_a(net, "of the host", &question, ENI_0, Verdict::ToPod).of_host();
+    let own = into_a(net, "of the host", &question, Verdict::ToPod)
+        .by(ENI_0, OTHERS)
+        .of_host();
     let carried = Expect::Stack(Verdict::Carried, OTHERS);
     let request = from_a(net, net.peer, UDP).ports(3701, 53);
     let comes = received(ENI_1, net.peer, net.a, UDP).ports(53, 3701);
     let [_, second] = pieces(&from_a(net, net.peer, Body::Udp(1200)), 301);
     vec![
-        into_a(net, "a question", &question, ENI_0, Verdict::ToPod),
+        into_a(net, "a question", &question, Verdict::ToPod).by(ENI_0, OTHERS),
         own,
         of_pod(net, "its answer", &answer, to_eni(&answer)),
         of_stack(net, "to the VPC", &request, carried),
@@ -637,7 +640,9 @@ fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
             let opened = leaves(&mut programs, &frame);
             assert_eq!(opened.0, REDIRECT, "{} {port}", net.family());
             let knock = to_a(&net, net.outside, UDP).ports(53, port);
-            into_a(&net, "a knock", &knock, ENI_0, Verdict::Noted).check(&mut programs);
+            into_a(&net, "a knock", &knock, Verdict::Noted)
+                .by(ENI_0, OTHERS)
+                .check(&mut programs);
             assert_eq!(
                 leaves(&mut programs, &frame),
                 opened,

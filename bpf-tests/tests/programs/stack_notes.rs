@@ -62,7 +62,7 @@ fn answer(net: &Net, body: Body) -> Frame {
 
 /// A packet that the stack sends to pod A, and for which an entry is made.
 fn asks(net: &Net, frame: &Frame) -> Case {
-    into_a(net, "asks", frame, ENI_0, Verdict::Noted)
+    into_a(net, "asks", frame, Verdict::Noted).by(ENI_0, OTHERS)
 }
 
 #[test]
@@ -78,7 +78,8 @@ fn a_note_says_whose_flow_it_is_and_by_which_eni_it_came() {
             (0, made.last_seen & 0xffff_ffff)
         );
         // Another sender of the next packet does not change the recorded origin.
-        let by_another = into_a(&net, "again", &question(&net, UDP), ENI_1, Verdict::Noted);
+        let by_another =
+            into_a(&net, "again", &question(&net, UDP), Verdict::Noted).by(ENI_1, OTHERS);
         by_another.check(&mut programs);
         assert_eq!(note(&programs, &net, protocol::UDP).unwrap().eni, 0);
         // Packets that the pod sends to it leave by the owner.

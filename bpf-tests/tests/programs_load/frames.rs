@@ -108,12 +108,12 @@ impl Kind {
 /// A frame with one packet of a flow. In an echo, the remote side has port 0, and the pod's port is
 /// the id.
 pub(crate) fn frame(
-    macs: ([u8; 6], [u8; 6]),
-    (source, destination): (IpAddr, IpAddr),
-    (source_port, destination_port): (u16, u16),
+    macs: [[u8; 6]; 2],
+    [source, destination]: [IpAddr; 2],
+    [source_port, destination_port]: [u16; 2],
     kind: Kind,
 ) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2(macs.0, macs.1);
+    let builder = PacketBuilder::ethernet2(macs[0], macs[1]);
     let builder = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             builder.ipv4(source.octets(), destination.octets(), 64)
@@ -144,7 +144,7 @@ pub(crate) fn frame(
         Kind::Echo => echo(
             builder,
             source.is_ipv4(),
-            (source_port, destination_port),
+            [source_port, destination_port],
             &mut bytes,
         ),
     }
@@ -154,11 +154,11 @@ pub(crate) fn frame(
 
 /// "Host unreachable", or "address unreachable", about an IP packet.
 pub(crate) fn unreachable(
-    macs: ([u8; 6], [u8; 6]),
-    (source, destination): (IpAddr, IpAddr),
+    macs: [[u8; 6]; 2],
+    [source, destination]: [IpAddr; 2],
     quoted: &[u8],
 ) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2(macs.0, macs.1);
+    let builder = PacketBuilder::ethernet2(macs[0], macs[1]);
     let mut bytes = Vec::new();
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => builder
@@ -179,7 +179,7 @@ pub(crate) fn unreachable(
 fn echo(
     builder: PacketBuilderStep<IpHeaders>,
     is_v4: bool,
-    (source_port, destination_port): (u16, u16),
+    [source_port, destination_port]: [u16; 2],
     bytes: &mut Vec<u8>,
 ) -> Result<(), BuildWriteError> {
     let id = source_port.max(destination_port);

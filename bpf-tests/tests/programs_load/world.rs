@@ -84,12 +84,12 @@ impl Driver {
     }
 
     fn leave(&self, tuple: Tuple, port: u16, kind: Kind) -> (Made, Duration) {
-        let ends = (self.family.pod(tuple.pod), self.family.remote(tuple.remote));
+        let ends = [self.family.pod(tuple.pod), self.family.remote(tuple.remote)];
         let device = veth(tuple.pod);
         let frame = frame(
-            (POD_MAC, mac(device)),
+            [POD_MAC, mac(device)],
             ends,
-            (port, tuple.remote_port),
+            [port, tuple.remote_port],
             kind,
         );
         run(self.from_endpoint, &frame, device)
@@ -107,9 +107,9 @@ impl Driver {
     /// A packet of a remote to a port for translation; returns true if it was delivered to that
     /// pod's port.
     pub(crate) fn answer(&self, tuple: Tuple, port: u16, kind: Kind) -> bool {
-        let ends = (self.family.remote(tuple.remote), self.family.node());
-        let ports = (tuple.remote_port, port);
-        let frame = frame((ROUTER_MAC, mac(ENI)), ends, ports, kind);
+        let ends = [self.family.remote(tuple.remote), self.family.node()];
+        let ports = [tuple.remote_port, port];
+        let frame = frame([ROUTER_MAC, mac(ENI)], ends, ports, kind);
         let (made, _) = run(self.from_network, &frame, ENI);
         made.code == REDIRECT
             && destination(&made.frame) == (self.family.pod(tuple.pod), tuple.port)
@@ -118,11 +118,11 @@ impl Driver {
     /// A packet of a remote to a pod's own address; returns true if it was delivered.
     pub(crate) fn call(&self, tuple: Tuple, kind: Kind) -> bool {
         let pod = self.family.pod(tuple.pod);
-        let ends = (self.family.remote(tuple.remote), pod);
+        let ends = [self.family.remote(tuple.remote), pod];
         // The id of an echo is that of the caller.
         let port = if kind == Kind::Echo { 0 } else { tuple.port };
-        let ports = (tuple.remote_port, port);
-        let frame = frame((ROUTER_MAC, mac(ENI)), ends, ports, kind);
+        let ports = [tuple.remote_port, port];
+        let frame = frame([ROUTER_MAC, mac(ENI)], ends, ports, kind);
         let (made, _) = run(self.from_network, &frame, ENI);
         made.code == REDIRECT && destination(&made.frame).0 == pod
     }
@@ -149,12 +149,12 @@ impl Driver {
     /// An ICMP error of a router about a packet of a flow; returns true if it was delivered to that
     /// pod.
     pub(crate) fn error(&self, tuple: Tuple, port: u16, kind: Kind) -> bool {
-        let ends = (self.family.node(), self.family.remote(tuple.remote));
-        let ports = (port, tuple.remote_port);
-        let quoted = frame((ROUTER_MAC, mac(ENI)), ends, ports, kind);
+        let ends = [self.family.node(), self.family.remote(tuple.remote)];
+        let ports = [port, tuple.remote_port];
+        let quoted = frame([ROUTER_MAC, mac(ENI)], ends, ports, kind);
         let router = self.family.remote(u16::MAX);
-        let ends = (router, self.family.node());
-        let frame = unreachable((ROUTER_MAC, mac(ENI)), ends, &quoted[14..]);
+        let ends = [router, self.family.node()];
+        let frame = unreachable([ROUTER_MAC, mac(ENI)], ends, &quoted[14..]);
         let (made, _) = run(self.from_network, &frame, ENI);
         made.code == REDIRECT && destination(&made.frame).0 == self.family.pod(tuple.pod)
     }

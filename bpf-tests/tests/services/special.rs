@@ -1,7 +1,7 @@
 //! Cases that are more than requests and answers.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -75,19 +75,12 @@ pub(crate) fn refused(scene: &Scene, family: Family, transport: Transport) -> Re
     Ok(())
 }
 
-/// The backend that answered a client.
-fn backend(
-    scene: &Scene,
-    which: Which,
-    client: Site,
-    transport: Transport,
-    family: Family,
-) -> Result<Site> {
-    let service = scene.service(which, Policy::Cluster, family)?;
-    let to = SocketAddr::new(service.address, SERVICE_PORT);
+/// The backend of a service that answered a client.
+fn backend(scene: &Scene, service: IpAddr, client: Site, transport: Transport) -> Result<Site> {
+    let to = SocketAddr::new(service, SERVICE_PORT);
     let seen = ask_once(scene, client, to, transport)?;
     for site in Site::SPREAD {
-        if scene.server(site, family)?.forget(seen)? {
+        if scene.server(site, Family::of(service))?.forget(seen)? {
             return Ok(site);
         }
     }
@@ -96,10 +89,11 @@ fn backend(
 
 /// Expects that each of several backends has its share.
 pub(crate) fn spread(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    let service = scene.service(Which::Spread, Policy::Cluster, family)?;
     for client in CLIENTS {
         let mut missing = Site::SPREAD.to_vec();
         for _ in 0..CHANCES {
-            let chosen = backend(scene, Which::Spread, client, transport, family)?;
+            let chosen = backend(scene, service.address, client, transport)?;
             missing.retain(|site| *site != chosen);
             if missing.is_empty() {
                 break;
@@ -112,10 +106,11 @@ pub(crate) fn spread(scene: &Scene, family: Family, transport: Transport) -> Res
 
 /// Expects that a client stays with its backend.
 pub(crate) fn sticky(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    let service = scene.service(Which::Sticky, Policy::Cluster, family)?;
     for client in CLIENTS {
-        let first = backend(scene, Which::Sticky, client, transport, family)?;
+        let first = backend(scene, service.address, client, transport)?;
         for _ in 0..STICKY {
-            let next = backend(scene, Which::Sticky, client, transport, family)?;
+            let next = backend(scene, service.address, client, transport)?;
             ensure!(next == first, "{client:?} went from {first:?} to {next:?}");
         }
     }

@@ -2,8 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Function, Object, calls, stack};
 
-/// An instruction: opcode, destination, source, displacement, immediate.
-fn slot(opcode: u8, destination: u8, source: u8, displacement: i16, immediate: i32) -> Vec<u8> {
+/// An instruction: opcode, destination and source, displacement, immediate.
+fn slot(opcode: u8, registers: [u8; 2], displacement: i16, immediate: i32) -> Vec<u8> {
+    let [destination, source] = registers;
     let mut bytes = vec![opcode, source << 4 | destination];
     bytes.extend(displacement.to_le_bytes());
     bytes.extend(immediate.to_le_bytes());
@@ -22,38 +23,38 @@ fn function(name: &str, program: bool, stack: u64, calls: &[(usize, u64)]) -> Fu
 
 #[test]
 fn a_local_call_counts_from_the_next_slot() {
-    let mut code = slot(0xb7, 0, 0, 0, 0);
-    code.extend(slot(0x85, 0, 1, 0, 3));
+    let mut code = slot(0xb7, [0, 0], 0, 0);
+    code.extend(slot(0x85, [0, 1], 0, 3));
     let found = calls(&code, 2, 80, &BTreeMap::new());
     assert_eq!(found, BTreeSet::from([(2, 88 + 32)]));
 }
 
 #[test]
 fn a_relocated_call_counts_from_its_symbol() {
-    let code = slot(0x85, 0, 1, 0, -1);
+    let code = slot(0x85, [0, 1], 0, -1);
     let relocated = BTreeMap::from([(0, (7, 64))]);
     assert_eq!(calls(&code, 2, 0, &relocated), BTreeSet::from([(7, 64)]));
 }
 
 #[test]
 fn a_helper_call_is_no_call_of_a_function() {
-    let code = slot(0x85, 0, 0, 0, 1);
+    let code = slot(0x85, [0, 0], 0, 1);
     assert!(calls(&code, 2, 0, &BTreeMap::new()).is_empty());
 }
 
 #[test]
 fn the_stack_is_the_deepest_displacement_from_the_frame() {
     // *(u64 *)(r10 - 16) = r1; r2 = r10; r2 += -40; r3 = *(u64 *)(r4 - 200)
-    let mut code = slot(0x7b, 10, 1, -16, 0);
+    let mut code = slot(0x7b, [10, 1], -16, 0);
     assert_eq!(stack(&code), 16);
-    code.extend(slot(0xbf, 2, 10, 0, 0));
-    code.extend(slot(0xb7, 5, 0, 0, 1));
-    code.extend(slot(0x07, 2, 0, 0, -40));
-    code.extend(slot(0x79, 3, 4, -200, 0));
+    code.extend(slot(0xbf, [2, 10], 0, 0));
+    code.extend(slot(0xb7, [5, 0], 0, 1));
+    code.extend(slot(0x07, [2, 0], 0, -40));
+    code.extend(slot(0x79, [3, 4], -200, 0));
     assert_eq!(stack(&code), 40);
     // r2 = 7; r2 += -300
-    code.extend(slot(0xb7, 2, 0, 0, 7));
-    code.extend(slot(0x07, 2, 0, 0, -300));
+    code.extend(slot(0xb7, [2, 0], 0, 7));
+    code.extend(slot(0x07, [2, 0], 0, -300));
     assert_eq!(stack(&code), 40);
 }
 
