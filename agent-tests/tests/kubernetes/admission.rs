@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 use testkit::fabric::document::NODE_NAME;
 use testkit::fabric::eventually::{check, eventually};
-use testkit::kubernetes::{Answer, read_manifest};
+use testkit::kubernetes::{Answer, Component, read_manifest};
 
-use crate::cluster::{ACCOUNT, Cluster, NODE, SOON};
+use crate::cluster::{Cluster, NODE, SOON};
 
 /// Another node of the cluster.
 const OTHER: &str = "another-node";
@@ -15,7 +15,7 @@ const TAINT: &str = "node.towpath.dev/agent-not-ready";
 
 /// Makes a pod of the agent on a node, and a token that is bound to it, as its kubelet asks for.
 fn token_on(cluster: &Cluster, node: &str) -> String {
-    let (namespace, account) = ACCOUNT;
+    let (namespace, account) = (Component::NAMESPACE, Component::Agent.account());
     let admin = cluster.server.admin();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("towpath-{node}")},

@@ -14,7 +14,7 @@ use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::layout::Eni;
 use testkit::fabric::{Fabric, Netns, Spec};
 use testkit::kubernetes::proxy::Proxy;
-use testkit::kubernetes::{ApiServer, MetadataService, read_manifest};
+use testkit::kubernetes::{ApiServer, Component, MetadataService};
 
 /// Deadline for changes that need the API server and the agent.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
@@ -22,7 +22,6 @@ pub(crate) const SOON: Duration = Duration::from_mins(1);
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
 /// The cluster's service CIDR.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
-pub(crate) const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// The node and its cluster.
 pub(crate) struct Cluster {
@@ -63,10 +62,7 @@ impl Cluster {
         let folder = tempfile::tempdir()?;
         let server = ApiServer::start(&fabric.node, folder.path())?;
         server.make_crds()?;
-        for manifest in ["serviceaccount", "rbac"] {
-            let path = format!("kubernetes/base/{manifest}.yaml");
-            server.apply(&read_manifest(&path)?)?;
-        }
+        let token = server.admit(Component::Agent)?.token;
         let eni = fabric.eni(0)?;
         let primary = Family::ALL
             .into_iter()
@@ -79,7 +75,6 @@ impl Cluster {
             ]}
         });
         server.admin().post("/api/v1/nodes", &node)?.expect(201)?;
-        let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
         let proxy = is_behind_proxy
             .then(|| Proxy::start(&fabric.node, &server.url(), &server.certificate()))
             .transpose()?;

@@ -30,7 +30,6 @@ mod privileges;
 mod replaced;
 mod resources;
 mod restriction;
-mod scene;
 mod services;
 mod store;
 mod strict;

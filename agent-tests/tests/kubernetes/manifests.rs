@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use config::Config;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::eventually;
-use testkit::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of, read_manifest};
+use testkit::kubernetes::{ApiServer, ControlPlane, deploy, documents, path_of, read_manifest};
 
 use crate::cluster::SOON;
-use crate::scene::Place;
 
 const BASE: &str = "kubernetes/base";
 const ADMISSION: &str = "kubernetes/admission";
@@ -94,9 +93,8 @@ fn container<'a>(pod: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn what_kubectl_makes_of_them_agrees_with_the_agent() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    let plane = ControlPlane::bare().unwrap();
+    let kubectl = plane.kubectl().unwrap();
     for folder in folders() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let objects = kubectl.build(&folder).unwrap();
@@ -218,9 +216,8 @@ fn versions(server: &ApiServer, objects: &[Value]) -> Vec<Value> {
 
 #[test]
 fn kubectl_applies_them_and_again_changes_nothing() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    let plane = ControlPlane::bare().unwrap();
+    let (server, kubectl) = (&plane.server, plane.kubectl().unwrap());
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let made = server.admin().post(definitions, &pod_monitors()).unwrap();
     made.expect(201).unwrap();
@@ -233,27 +230,26 @@ fn kubectl_applies_them_and_again_changes_nothing() {
         let path = folder.to_str().unwrap();
         let objects = kubectl.build(&folder).unwrap();
         kubectl.succeed(&["apply", "-k", path]).unwrap();
-        let before = versions(&server, &objects);
+        let before = versions(server, &objects);
         kubectl.succeed(&["apply", "-k", path]).unwrap();
-        assert_eq!(versions(&server, &objects), before, "{path}");
+        assert_eq!(versions(server, &objects), before, "{path}");
         let difference = kubectl.run(&["diff", "-k", path]).unwrap();
         assert!(difference.success, "{path}: {}", difference.text);
         kubectl
             .succeed(&["apply", "--server-side", "-k", path])
             .unwrap();
-        let before = versions(&server, &objects);
+        let before = versions(server, &objects);
         kubectl
             .succeed(&["apply", "--server-side", "-k", path])
             .unwrap();
-        assert_eq!(versions(&server, &objects), before, "{path}");
+        assert_eq!(versions(server, &objects), before, "{path}");
     }
 }
 
 #[test]
 fn a_custom_resource_that_is_there_stays_as_it_is() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    let plane = ControlPlane::bare().unwrap();
+    let (server, kubectl) = (&plane.server, plane.kubectl().unwrap());
     // A definition in Cilium's version.
     let mut theirs = testkit::kubernetes::crds().unwrap().remove(0);
     theirs["metadata"]["labels"] = json!({"io.cilium.k8s.crd.schema.version": "1.30.4"});

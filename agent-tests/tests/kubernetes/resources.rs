@@ -3,9 +3,7 @@
 use datapath_common::mark::MarkLayout;
 use node_document::parse;
 use serde_json::{Value, json};
-use testkit::kubernetes::ApiServer;
-
-use crate::scene::Place;
+use testkit::kubernetes::ControlPlane;
 
 const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
@@ -35,9 +33,8 @@ fn bare(mut document: Value) -> Value {
 
 #[test]
 fn documents_of_both_generations_come_back_as_they_were_written() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    server.make_crds().unwrap();
+    let plane = ControlPlane::create().unwrap();
+    let server = &plane.server;
     let admin = server.admin();
     for (what, text) in DOCUMENTS {
         let mut written: Value = serde_yaml_ng::from_str(text).unwrap();
@@ -64,9 +61,8 @@ fn documents_of_both_generations_come_back_as_they_were_written() {
 
 #[test]
 fn the_schema_refuses_what_nobody_can_read_and_names_the_field() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    server.make_crds().unwrap();
+    let plane = ControlPlane::create().unwrap();
+    let server = &plane.server;
     let admin = server.admin();
     let node = |ipam: &Value| {
         json!({
@@ -114,9 +110,8 @@ fn the_schema_refuses_what_nobody_can_read_and_names_the_field() {
 
 #[test]
 fn who_has_no_rights_gets_none_and_a_restart_keeps_everything() {
-    let place = Place::create();
-    let mut server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    server.make_crds().unwrap();
+    let mut plane = ControlPlane::create().unwrap();
+    let server = &mut plane.server;
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "nobody", "namespace": "default"}
@@ -145,9 +140,8 @@ fn who_has_no_rights_gets_none_and_a_restart_keeps_everything() {
 
 #[test]
 fn what_a_pool_may_not_change_is_refused_by_the_servers_own_rules() {
-    let place = Place::create();
-    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
-    server.make_crds().unwrap();
+    let plane = ControlPlane::create().unwrap();
+    let server = &plane.server;
     let admin = server.admin();
     let pool = json!({
         "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",

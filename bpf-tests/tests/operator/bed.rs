@@ -4,34 +4,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use ec2_fake::Cloud;
 use ec2_fake::server::Fake;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testkit::cloud::audit::{self, published};
 use testkit::cloud::{Operator, OperatorSpec, Served};
-use testkit::fabric::Netns;
 use testkit::fabric::eventually::{check, eventually};
 use testkit::kubernetes::proxy::Proxy;
-use testkit::kubernetes::{ApiServer, Kubectl, read_manifest};
+use testkit::kubernetes::{Access, Component, ControlPlane};
 
 /// A deadline for events that take seconds.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// The path of `CiliumNode` objects.
 pub(crate) const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
-/// The account of the operator.
-const ACCOUNT: (&str, &str) = ("kube-system", "towpath-operator");
 
 /// An API server, a cloud and operators.
 pub(crate) struct Bed {
-    pub(crate) server: ApiServer,
     pub(crate) cloud: Fake,
     served: Served,
-    kubeconfig: PathBuf,
-    folder: TempDir,
-    netns: Netns,
+    operator: Access,
+    pub(crate) plane: ControlPlane,
 }
 
 impl Bed {
@@ -42,37 +36,25 @@ impl Bed {
 
     /// A cluster without nodes, in a cloud with this initial state.
     pub(crate) fn of_world(world: Value) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let name = folder.path().file_name().and_then(|name| name.to_str());
-        let name = name.context("a folder's name is UTF-8")?;
-        let netns = Netns::create(&format!("operator{name}"))?;
-        let server = ApiServer::start(&netns, folder.path())?;
-        server.make_crds()?;
-        for manifest in ["serviceaccount", "rbac"] {
-            let path = format!("kubernetes/operator/{manifest}.yaml");
-            server.apply(&read_manifest(&path)?)?;
-        }
-        let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-        let kubeconfig = server.kubeconfig("operator", &server.url(), &token)?;
+        let plane = ControlPlane::create()?;
+        let operator = plane.server.admit(Component::Operator)?;
         let cloud = Cloud::build(&serde_json::from_value(world)?, Timestamp::now())?;
         let cloud = Fake::new(cloud, Box::new(|_, _| ()));
-        let served = Served::start(&netns, 0, cloud.clone())?;
+        let served = Served::start(&plane.netns, 0, cloud.clone())?;
         Ok(Self {
-            server,
             cloud,
             served,
-            kubeconfig,
-            folder,
-            netns,
+            operator,
+            plane,
         })
     }
 
     /// A proxy of the API server, and the operator's kubeconfig for it.
     pub(crate) fn proxy(&self) -> Result<(Proxy, PathBuf)> {
-        let (url, certificate) = (self.server.url(), self.server.certificate());
-        let proxy = Proxy::start(&self.netns, &url, &certificate)?;
-        let token = self.server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-        let kubeconfig = self.server.kubeconfig("proxied", &proxy.url(), &token)?;
+        let server = &self.plane.server;
+        let proxy = Proxy::start(&self.plane.netns, &server.url(), &server.certificate())?;
+        let token = &self.operator.token;
+        let kubeconfig = server.kubeconfig("proxied", &proxy.url(), token)?;
         Ok((proxy, kubeconfig))
     }
 
@@ -85,10 +67,10 @@ impl Bed {
     pub(crate) fn start_as(&self, key: &str, number: u16, settings: &Value) -> Result<Operator> {
         let spec = OperatorSpec {
             key,
-            netns: &self.netns,
-            folder: self.folder.path(),
+            netns: &self.plane.netns,
+            folder: self.folder(),
             number,
-            kubeconfig: &self.kubeconfig,
+            kubeconfig: &self.operator.kubeconfig,
             url: &self.served.url(),
         };
         Operator::start(spec, settings)
@@ -98,7 +80,7 @@ impl Bed {
     /// many addresses, of which its pods have `requested` less 8.
     pub(crate) fn add_node(&self, number: usize, requested: u32) -> Result<()> {
         let object = self.add_host(number, requested)?;
-        let admin = self.server.admin();
+        let admin = self.plane.server.admin();
         admin.post(NODES, &object)?.expect(201).map(drop)
     }
 
@@ -106,7 +88,7 @@ impl Bed {
     pub(crate) fn add_host(&self, number: usize, requested: u32) -> Result<Value> {
         let name = node_name(number);
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-        let admin = self.server.admin();
+        let admin = self.plane.server.admin();
         let made = admin.post("/api/v1/nodes", &node)?.expect(201)?;
         Ok(json!({
             "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
@@ -132,7 +114,8 @@ impl Bed {
         let wanted = json!({"spec": {"ipam": {"pools": {"requested": [
             {"pool": "default", "needed": {"ipv4-addrs": requested}}
         ]}}}});
-        self.server
+        self.plane
+            .server
             .admin()
             .merge(&path, &wanted)?
             .expect(200)
@@ -144,23 +127,23 @@ impl Bed {
         let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/towpath-operator";
         let free = json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});
         // There is none before the first one led.
-        self.server.admin().merge(path, &free).map(drop)
+        self.plane.server.admin().merge(path, &free).map(drop)
     }
 
     /// The folder of everything that runs here.
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+        self.plane.folder()
     }
 
     /// The output of kubectl, with all rights.
     pub(crate) fn kubectl(&self, words: &[&str]) -> Result<String> {
-        Kubectl::new(&self.server, &self.netns, self.folder.path())?.succeed(words)
+        self.plane.kubectl()?.succeed(words)
     }
 
     /// A node's object.
     pub(crate) fn node(&self, number: usize) -> Result<Value> {
         let path = format!("{NODES}/{}", node_name(number));
-        self.server.admin().get(&path)?.expect(200)
+        self.plane.server.admin().get(&path)?.expect(200)
     }
 
     /// Waits until a node's status has at least this many addresses, and returns its object.
@@ -183,7 +166,7 @@ impl Bed {
     /// Checks the invariants at the end of each test: every published address is one that the cloud
     /// assigned to an ENI of that instance, and no ENI of the cluster is unattached.
     pub(crate) fn finish(self) -> Result<()> {
-        let admin = self.server.admin();
+        let admin = self.plane.server.admin();
         // A resource that was just defined is not served yet.
         let (nodes, _) = eventually(SOON, "nodes are listed", || admin.get(NODES)?.expect(200))?;
         let audited = self.cloud.peek(|cloud| audit::addresses(cloud, &nodes));
@@ -198,10 +181,7 @@ impl Bed {
 
     /// The logs of all operators.
     pub(crate) fn logs(&self) -> String {
-        let files = fs::read_dir(self.folder.path())
-            .into_iter()
-            .flatten()
-            .flatten();
+        let files = fs::read_dir(self.folder()).into_iter().flatten().flatten();
         let logs = files.map(|file| file.path());
         let logs = logs.filter(|path| path.extension().is_some_and(|it| it == "log"));
         let tail = |path: PathBuf| {

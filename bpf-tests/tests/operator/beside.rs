@@ -31,7 +31,7 @@ fn changes(bed: &Bed) -> usize {
 #[test]
 fn nothing_is_changed_beside_the_vpc_cni_until_it_goes() {
     let bed = Bed::create(1).unwrap();
-    bed.server.apply(&[vpc_cni()]).unwrap();
+    bed.plane.server.apply(&[vpc_cni()]).unwrap();
     let operator = bed.start(0, &json!({})).unwrap();
     bed.add_node(0, 8).unwrap();
     operator
@@ -45,7 +45,8 @@ fn nothing_is_changed_beside_the_vpc_cni_until_it_goes() {
     assert_eq!(changes(&bed), 0);
     assert!(bed.node(0).unwrap()["status"]["eni"]["enis"].is_null());
     let path = "/apis/apps/v1/namespaces/kube-system/daemonsets/aws-node";
-    bed.server
+    bed.plane
+        .server
         .admin()
         .delete(path)
         .unwrap()

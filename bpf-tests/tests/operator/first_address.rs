@@ -38,7 +38,7 @@ impl Watch {
     /// Watches until the end. The server may end a watch before, so another one follows.
     fn follow(&self, bed: &Bed) -> Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
-            let mut curl = bed.server.admin().watch(NODES)?;
+            let mut curl = bed.plane.server.admin().watch(NODES)?;
             let changes = curl.stdout.take().context("it is piped")?;
             *locked(&self.curl) = Some(curl);
             for line in BufReader::new(changes).lines().map_while(Result::ok) {
@@ -80,7 +80,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Creates nodes one after the other, and waits for the first address of each. Returns the time of
 /// each.
 fn create(bed: &Bed, watch: &Watch, nodes: usize) -> Result<Vec<Duration>> {
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let mut created = Vec::new();
     for number in 0..nodes {
         let mut object = bed.add_host(number, 8)?;

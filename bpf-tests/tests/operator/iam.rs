@@ -53,7 +53,7 @@ fn the_shipped_policy_is_enough_and_each_statement_that_is_taken_away_is_named_b
         if sid == "SetGroups" {
             let groups = json!({"spec": {"eni": {"security-groups": ["sg-2"]}}});
             let path = format!("{NODES}/{}", node_name(0));
-            let admin = bed.server.admin();
+            let admin = bed.plane.server.admin();
             admin.merge(&path, &groups).unwrap().expect(200).unwrap();
         }
         let operator = bed.start_as(sid, number, &json!({})).unwrap();

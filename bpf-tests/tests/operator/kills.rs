@@ -51,7 +51,7 @@ impl Agent {
             }}}
         });
         let path = format!("{}/{}", super::bed::NODES, node_name(number));
-        let written = bed.server.admin().merge(&path, &patch)?;
+        let written = bed.plane.server.admin().merge(&path, &patch)?;
         if written.code == 200 {
             self.claimed = claims;
         }
@@ -80,7 +80,8 @@ fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
     };
     let bed = Bed::of_world(with_groups(NODES)).unwrap();
     let blue = pool("blue", "subnet-2", "sg-blue");
-    bed.server
+    bed.plane
+        .server
         .admin()
         .post(POOLS, &blue)
         .unwrap()

@@ -17,7 +17,7 @@ fn make_pool(bed: &Bed, name: &str, spec: &Value) -> Result<()> {
         "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
         "metadata": {"name": name}, "spec": spec
     });
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     // A resource that was defined a moment ago is not served yet.
     let make = || admin.post(POOLS, &pool)?.expect(201);
     eventually(SOON, "the pool is made", make).map(drop)
@@ -27,7 +27,7 @@ fn make_pool(bed: &Bed, name: &str, spec: &Value) -> Result<()> {
 fn want(bed: &Bed, node: &str, pool: &str, ipv4: u32) -> Result<()> {
     let ipam = json!({"pools": {"requested": [{"pool": pool, "needed": {"ipv4-addrs": ipv4}}]}});
     let path = format!("{NODES}/{node}");
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     if admin.get(&path)?.code == 200 {
         let wanted = json!({"spec": {"ipam": ipam}});
         return admin.merge(&path, &wanted)?.expect(200).map(drop);
@@ -52,7 +52,7 @@ fn blocks(node: &Value) -> Vec<String> {
 fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
     let look = || {
         let path = format!("{NODES}/{node}");
-        let object = bed.server.admin().get(&path)?.expect(200)?;
+        let object = bed.plane.server.admin().get(&path)?.expect(200)?;
         let blocks = blocks(&object);
         check(blocks.len() == count, || format!("{node}: {object}"))?;
         Ok(blocks)
@@ -64,7 +64,7 @@ fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
 
 /// Checks that no block has two nodes. Returns the number of blocks.
 fn count(bed: &Bed) -> Result<usize> {
-    let nodes = bed.server.admin().get(NODES)?.expect(200)?;
+    let nodes = bed.plane.server.admin().get(NODES)?.expect(200)?;
     let mut owners = BTreeMap::new();
     for node in nodes["items"].as_array().into_iter().flatten() {
         for block in blocks(node) {
@@ -100,7 +100,8 @@ fn nodes_get_blocks_and_a_pool_in_use_stays() {
         {"pool": "green", "needed": {"ipv4-addrs": 4}}
     ]}}}});
     let path = format!("{NODES}/node-0");
-    bed.server
+    bed.plane
+        .server
         .admin()
         .merge(&path, &both)
         .unwrap()
@@ -114,7 +115,7 @@ fn nodes_get_blocks_and_a_pool_in_use_stays() {
     assert!(metrics.contains(line), "{metrics}");
 
     let pool = format!("{POOLS}/green");
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     admin.delete(&pool).unwrap();
     let is_there = || {
         let pool = admin.get(&pool)?.expect(200)?;
@@ -168,7 +169,7 @@ fn a_paused_leader_that_wakes_gives_no_block_twice() {
 #[test]
 fn settings_create_pools_and_advertise_them_and_the_policy_keeps_cidrs_in_use() {
     let bed = Bed::create(1).unwrap();
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/towpath-operator";
     let mut rules = admin.get(role).unwrap().expect(200).unwrap();
     let more = [
@@ -194,7 +195,7 @@ fn settings_create_pools_and_advertise_them_and_the_policy_keeps_cidrs_in_use() 
     };
     eventually(SOON, "the Node has what it can have", advertised).unwrap();
     let manifest = read_manifest("kubernetes/admission/pool-in-use.yaml").unwrap();
-    bed.server.apply(&manifest).unwrap();
+    bed.plane.server.apply(&manifest).unwrap();
     let pool = format!("{POOLS}/green");
     let cidrs = |cidrs: &[&str]| json!({"spec": {"ipv4": {"cidrs": cidrs}}});
     let refused = || {
@@ -228,7 +229,7 @@ fn a_full_pool_is_named_on_the_node_and_a_refused_cidr_on_the_pool() {
     make_pool(&bed, "red", &spec("172.16.0.0/24")).unwrap();
     want(&bed, "plain-0", "green", 30).unwrap();
     has(&bed, "plain-0", 1).unwrap();
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let reported = || {
         let node = admin.get(&format!("{NODES}/plain-0"))?.expect(200)?;
         let error = node["status"]["ipam"]["operator-status"]["error"].to_string();

@@ -34,7 +34,7 @@ pub(crate) fn pool(name: &str, subnet: &str, group: &str) -> Value {
 #[test]
 fn two_pools_have_enis_of_their_own_on_the_same_nodes() {
     let bed = Bed::of_world(with_groups(2)).unwrap();
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     for pool in [
         pool("blue", "subnet-2", "sg-blue"),
         pool("red", "subnet-2", "sg-red"),
@@ -103,7 +103,8 @@ fn a_block_that_nobody_claims_goes_back() {
             "spec": {"ipam": {"pools": pools}}
         });
         let path = format!("{NODES}/{}", node_name(0));
-        bed.server
+        bed.plane
+            .server
             .admin()
             .merge(&path, &patch)
             .unwrap()

@@ -36,24 +36,24 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Restarts API server and store with the snapshot of the store. Without a snapshot it makes one.
 fn set_back(bed: &mut Bed, snapshot: &Path) -> Result<()> {
-    let store = bed.server.folder().join("etcd");
-    bed.server.kill();
-    bed.server.kill_store();
+    let store = bed.plane.server.folder().join("etcd");
+    bed.plane.server.kill();
+    bed.plane.server.kill_store();
     if snapshot.exists() {
         fs::remove_dir_all(&store)?;
         copy(snapshot, &store)?;
     } else {
         copy(&store, snapshot)?;
     }
-    bed.server.start_store()?;
-    bed.server.resume()
+    bed.plane.server.start_store()?;
+    bed.plane.server.resume()
 }
 
 /// Deletes and recreates a node's object, with its present status or without one.
 fn make_again(bed: &Bed, number: usize, with_status: bool) -> Result<()> {
     let path = format!("{NODES}/{}", node_name(number));
     let old = bed.node(number)?;
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     admin.delete(&path)?.expect(200)?;
     let mut new = json!({
         "apiVersion": old["apiVersion"], "kind": old["kind"], "spec": old["spec"],

@@ -14,7 +14,7 @@ pub(crate) const ROLE: &str =
 
 /// Takes every rule about a resource away.
 fn take_away(bed: &Bed, path: &str, resource: &str) -> Result<()> {
-    let mut role = bed.server.admin().get(path)?.expect(200)?;
+    let mut role = bed.plane.server.admin().get(path)?.expect(200)?;
     let rules = role["rules"].as_array_mut().context("a role has rules")?;
     let before = rules.len();
     rules.retain(|rule| {
@@ -22,12 +22,17 @@ fn take_away(bed: &Bed, path: &str, resource: &str) -> Result<()> {
         resources.is_none_or(|resources| !resources.contains(&json!(resource)))
     });
     ensure!(rules.len() < before, "{path} has no rule about {resource}");
-    bed.server.admin().put(path, &role)?.expect(200).map(drop)
+    bed.plane
+        .server
+        .admin()
+        .put(path, &role)?
+        .expect(200)
+        .map(drop)
 }
 
 /// Both roles of the operator, as the manifests have them.
 pub(crate) fn roles(bed: &Bed) -> Result<[Value; 2]> {
-    let read = |path| bed.server.admin().get(path)?.expect(200);
+    let read = |path| bed.plane.server.admin().get(path)?.expect(200);
     Ok([read(CLUSTER_ROLE)?, read(ROLE)?])
 }
 
@@ -38,7 +43,7 @@ pub(crate) fn put_back(bed: &Bed, roles: &[Value; 2]) -> Result<()> {
         if let Some(metadata) = role["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
-        bed.server.admin().put(path, &role)?.expect(200)?;
+        bed.plane.server.admin().put(path, &role)?.expect(200)?;
     }
     Ok(())
 }

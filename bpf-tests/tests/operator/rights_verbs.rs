@@ -27,7 +27,7 @@ const FOLLOWED: [(&str, &str); 5] = [
 
 /// Takes a verb of a resource away from the one rule that has it for objects of that name.
 fn take(bed: &Bed, path: &str, (verb, resource, name): (&str, &str, Option<&str>)) -> Result<()> {
-    let mut role = bed.server.admin().get(path)?.expect(200)?;
+    let mut role = bed.plane.server.admin().get(path)?.expect(200)?;
     let rules = role["rules"].as_array_mut().context("a role has rules")?;
     let mut taken = 0;
     for rule in rules.iter_mut() {
@@ -44,7 +44,12 @@ fn take(bed: &Bed, path: &str, (verb, resource, name): (&str, &str, Option<&str>
     }
     ensure!(taken == 1, "{taken} rules of {path} have {verb} {resource}");
     rules.retain(|rule| rule["verbs"] != json!([]));
-    bed.server.admin().put(path, &role)?.expect(200).map(drop)
+    bed.plane
+        .server
+        .admin()
+        .put(path, &role)?
+        .expect(200)
+        .map(drop)
 }
 
 /// The API server's words for a verb that is not allowed.
@@ -113,7 +118,7 @@ fn each_verb_of_the_leases_is_named() {
         }
         // The other verbs count once there is a Lease.
         let maker = bed.start(9, &json!({})).unwrap();
-        let look = || bed.server.admin().get(LEASE)?.expect(200);
+        let look = || bed.plane.server.admin().get(LEASE)?.expect(200);
         eventually(SOON, "there is a Lease", look).unwrap();
         assert!(maker.stop().unwrap());
     }
@@ -130,7 +135,7 @@ fn pool(name: &str, cidrs: &[&str]) -> Value {
 
 /// Takes both rights away that events need, one after the other. There is a pool `172.16.0.0/24`.
 fn refuse_events(bed: &Bed, roles: &[Value; 2], operator: &Operator) -> Result<()> {
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let named = "an event is not written: ";
     take(bed, CLUSTER_ROLE, ("create", "events", None))?;
     // A CIDR of another pool is refused, and an event names it.
@@ -159,7 +164,7 @@ fn refuse_events(bed: &Bed, roles: &[Value; 2], operator: &Operator) -> Result<(
 fn each_verb_of_what_is_written_is_named() {
     let bed = Bed::create(1).unwrap();
     let roles = roles(&bed).unwrap();
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let settings = json!({"taint": {"after": "10s"}, "log-level": "info"});
     let operator = bed.start(0, &settings).unwrap();
     take(&bed, CLUSTER_ROLE, ("patch", "ciliumnodes", None)).unwrap();
@@ -212,7 +217,8 @@ fn the_right_to_delete_nodes_is_named() {
     bed.add_node(0, 8).unwrap();
     bed.node_has(0, 8).unwrap();
     let node = format!("/api/v1/nodes/{}", node_name(0));
-    bed.server
+    bed.plane
+        .server
         .admin()
         .delete(&node)
         .unwrap()

@@ -14,7 +14,7 @@ const ADDRESS: &str = "198.51.100.1";
 fn ask(bed: &Bed, number: usize) -> Result<()> {
     let path = format!("{NODES}/{}", node_name(number));
     let tags = json!({"spec": {"ipam": {"static-ip-tags": {"role": "egress"}}}});
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     admin.merge(&path, &tags)?.expect(200).map(drop)
 }
 
@@ -75,7 +75,8 @@ fn of_two_nodes_one_has_the_only_address_and_the_other_names_its_tags() {
     assert!(second.stop().unwrap());
     // Its object still names the addresses of the instance that ended.
     let path = format!("{NODES}/{}", node_name(0));
-    bed.server
+    bed.plane
+        .server
         .admin()
         .delete(&path)
         .unwrap()

@@ -26,7 +26,7 @@ pub(crate) fn add_agent(bed: &Bed, number: usize, is_ready: bool) -> Result<()> 
             "nodeName": node_name(number), "containers": [{"name": "agent", "image": "none"}]
         }
     });
-    bed.server.admin().post(PODS, &pod)?.expect(201)?;
+    bed.plane.server.admin().post(PODS, &pod)?.expect(201)?;
     set_ready(bed, number, is_ready)
 }
 
@@ -35,14 +35,14 @@ fn set_ready(bed: &Bed, number: usize, is_ready: bool) -> Result<()> {
     let status = if is_ready { "True" } else { "False" };
     let conditions = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     let path = format!("{PODS}/agent-{number}/status");
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     admin.merge(&path, &conditions)?.expect(200).map(drop)
 }
 
 /// The keys and effects of a node's taints.
 fn taints(bed: &Bed, number: usize) -> Result<Vec<(String, String)>> {
     let path = format!("/api/v1/nodes/{}", node_name(number));
-    let node = bed.server.admin().get(&path)?.expect(200)?;
+    let node = bed.plane.server.admin().get(&path)?.expect(200)?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
     Ok(taints
@@ -68,7 +68,7 @@ fn has_taint(bed: &Bed, number: usize, others: &[(String, String)], has: bool) -
 /// Waits until the leader has renewed its Lease after this time.
 fn renewed_after(bed: &Bed, time: Timestamp) -> Result<()> {
     let look = || {
-        let lease = bed.server.admin().get(LEASE)?.expect(200)?;
+        let lease = bed.plane.server.admin().get(LEASE)?.expect(200)?;
         let renewed = lease["spec"]["renewTime"].as_str().context("no renewal")?;
         let renewed: Timestamp = renewed.parse()?;
         check(renewed > time, || format!("renewed at {renewed}"))
@@ -87,7 +87,7 @@ fn a_node_is_tainted_by_the_leader_while_its_agent_is_not_ready() {
     let foreign = json!({"spec": {"taints": [
         {"key": FOREIGN, "value": "soon", "effect": "NoExecute"}
     ]}});
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let patched = admin.merge("/api/v1/nodes/node-0", &foreign).unwrap();
     patched.expect(200).unwrap();
     let others = [0, 1].map(|number| taints(&bed, number).unwrap());

@@ -36,7 +36,7 @@ fn a_node_whose_object_is_written_fifty_times_a_second_gets_addresses_in_five_se
     let path = format!("{NODES}/{}", node_name(0));
     let patches = (1..=WRITES)
         .map(|number| json!({"metadata": {"annotations": {"count": number.to_string()}}}));
-    let admin = bed.server.admin();
+    let admin = bed.plane.server.admin();
     let mut writer = admin.merge_all(&path, patches, RATE, bed.folder()).unwrap();
     let look = || check(count(&bed)? > RATE, || "it has begun".to_owned());
     eventually(SOON, "the writer writes", look).unwrap();

@@ -1,7 +1,6 @@
 //! A cloud for the nodes of a fabric.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +16,10 @@ use crate::fabric::eventually::{check, eventually};
 use crate::fabric::groups::Group;
 use crate::fabric::layout::{Eni, Host};
 use crate::fabric::{Fabric, Instance, Netns};
-use crate::kubernetes::{ApiServer, read_manifest};
+use crate::kubernetes::{ApiServer, Component};
 
 /// A deadline for events that take seconds.
 const SOON: Duration = Duration::from_mins(1);
-/// The account of the operator.
-const ACCOUNT: (&str, &str) = ("kube-system", "towpath-operator");
 
 /// The description of a cloud for the nodes of a fabric.
 #[derive(Clone, Debug)]
@@ -193,7 +190,7 @@ impl Site {
     /// # Errors
     /// When it cannot be started.
     pub fn operate(&mut self, server: &ApiServer) -> Result<()> {
-        let kubeconfig = rights(server)?;
+        let kubeconfig = server.admit(Component::Operator)?.kubeconfig;
         let served = self.served.as_ref().context("the cloud is not served")?;
         let spec = OperatorSpec {
             key: "any",
@@ -245,16 +242,6 @@ impl Drop for Site {
         // The cloud's effects hold the driver, which holds the VPC.
         lock(&self.driver).clear();
     }
-}
-
-/// Makes the operator's account, and returns its kubeconfig.
-fn rights(server: &ApiServer) -> Result<PathBuf> {
-    for manifest in ["serviceaccount", "rbac"] {
-        let path = format!("kubernetes/operator/{manifest}.yaml");
-        server.apply(&read_manifest(&path)?)?;
-    }
-    let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-    server.kubeconfig("operator", &server.url(), &token)
 }
 
 fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {

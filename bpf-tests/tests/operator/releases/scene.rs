@@ -7,12 +7,9 @@ use tempfile::TempDir;
 use testkit::cloud::{Site, SiteSpec};
 use testkit::fabric::layout::Host;
 use testkit::fabric::{Fabric, Netns, Spec};
-use testkit::kubernetes::{ApiServer, MetadataService, ServerSpec, read_manifest};
+use testkit::kubernetes::{ApiServer, Component, MetadataService, ServerSpec};
 
 use crate::bed::NODES;
-
-/// The account of agents.
-const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// A node with its agent.
 pub(crate) struct Node {
@@ -45,11 +42,7 @@ impl Scene {
         };
         let server = ApiServer::start_as(control.netns, folder.path(), spec)?;
         server.make_crds()?;
-        for manifest in ["serviceaccount", "rbac"] {
-            server.apply(&read_manifest(&format!("kubernetes/base/{manifest}.yaml"))?)?;
-        }
-        let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-        let kubeconfig = server.kubeconfig("agent", &server.url(), &token)?;
+        let kubeconfig = server.admit(Component::Agent)?.kubeconfig;
         site.serve(&Netns::foreign(&control.netns.path())?)?;
         let mut nodes = Vec::new();
         for fabric in fabrics {
