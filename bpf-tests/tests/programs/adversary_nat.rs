@@ -4,7 +4,7 @@ use datapath_common::counter::Program;
 use datapath_common::outcome::Verdict;
 use testkit::packet::Body;
 
-use crate::case::{Case, Expect};
+use crate::case::{Case, Expect, on};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -20,7 +20,8 @@ fn a_pods_packet_that_has_lost_its_device_is_translated_still() {
             let frame = from_a(&net, net.outside, UDP).ports(port, 53);
             let case = |device, mark, expect| {
                 let name = format!("{} from {port} without a device", net.family());
-                let mut case = Case::new(Program::ToNetwork, name, device, frame.bytes(), expect);
+                let mut case =
+                    Case::new(Program::ToNetwork, name, on(device, frame.bytes()), expect);
                 case.input.ingress_ifindex = 0;
                 case.input.mark = mark;
                 case

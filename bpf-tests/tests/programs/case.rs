@@ -41,6 +41,17 @@ impl Expect {
     }
 }
 
+/// A packet on a device.
+pub(crate) fn on(device: Device, frame: Vec<u8>) -> Input {
+    Input {
+        frame,
+        ifindex: device.ifindex,
+        ingress_ifindex: device.ifindex,
+        mark: MARK_IN,
+        gso_size: 0,
+    }
+}
+
 /// A packet for a program.
 #[derive(Clone)]
 pub(crate) struct Case {
@@ -51,24 +62,16 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// A packet on a device.
     pub(crate) fn new(
         program: Program,
         name: impl Into<String>,
-        device: Device,
-        frame: Vec<u8>,
+        input: Input,
         expect: Expect,
     ) -> Self {
         Self {
             name: name.into(),
             program,
-            input: Input {
-                frame,
-                ifindex: device.ifindex,
-                ingress_ifindex: device.ifindex,
-                mark: MARK_IN,
-                gso_size: 0,
-            },
+            input,
             expect,
         }
     }

@@ -6,7 +6,7 @@ use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use testkit::packet::{Body, ETHERNET, Macs, arp_request, other};
 
-use crate::case::{Case, Expect, check_all, to_eni, to_pod};
+use crate::case::{Case, Expect, check_all, on, to_eni, to_pod};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -19,7 +19,7 @@ const ROUTER_ALERT_HEADER: usize = 8;
 const NOOPS: &[u8] = &[1, 1, 1, 0];
 
 fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
-    Case::new(Program::FromEndpoint, name, device, frame, expect)
+    Case::new(Program::FromEndpoint, name, on(device, frame), expect)
 }
 
 /// Cases of both families.

@@ -7,7 +7,7 @@ use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use testkit::packet::{Body, Macs, other};
 
-use crate::case::{Case, Expect, check_all, to_pod};
+use crate::case::{Case, Expect, check_all, on, to_pod};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -16,7 +16,7 @@ const GROUP: Mac = [0x33, 0x33, 0, 0, 0, 0xfb];
 const BROADCAST: Mac = [0xff; 6];
 
 fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
-    Case::new(Program::FromNetwork, name, device, frame, expect)
+    Case::new(Program::FromNetwork, name, on(device, frame), expect)
 }
 
 /// Cases of both families.

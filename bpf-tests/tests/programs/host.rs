@@ -14,7 +14,7 @@ use testkit::fabric::eventually::eventually;
 use testkit::packet::{Body, ETHERNET};
 use testkit::testrun::{PASS, Programs, REDIRECT, ip};
 
-use crate::case::{Case, Expect, check_all};
+use crate::case::{Case, Expect, check_all, on};
 use crate::world::*;
 
 /// The port that pod A's flow gets.
@@ -22,7 +22,7 @@ fn port_of_flow(programs: &mut Programs, net: &Net, body: Body, [port, remote]: 
     let frame = from_a(net, net.outside, body).ports(port, remote).tcp(2, 1);
     let program = Program::FromEndpoint;
     let expect = Expect::Stack(Verdict::Translated, 0);
-    let case = Case::new(program, "", VETH_A, frame.bytes(), expect);
+    let case = Case::new(program, "", on(VETH_A, frame.bytes()), expect);
     let output = programs.run(program, &case.input).unwrap();
     assert_eq!(output.code, REDIRECT);
     let at = ETHERNET + net.header();
@@ -118,7 +118,7 @@ fn what_is_marked_as_done_passes_uncounted() {
         let frame = from_a(&net, net.outside, Body::Udp(9)).ports(50_000, 53);
         let expect = Expect::Stack(Verdict::FromHost, done());
         let program = Program::ToNetwork;
-        let mut case = Case::new(program, "", ENI_1, frame.bytes(), expect);
+        let mut case = Case::new(program, "", on(ENI_1, frame.bytes()), expect);
         case.input.mark = done();
         let before = programs.counters().unwrap();
         let output = programs.run(program, &case.input).unwrap();
@@ -137,7 +137,7 @@ fn what_no_device_received_is_the_hosts() {
             let name = format!("{} from {source}", net.family());
             let expect = Expect::Stack(Verdict::FromHost, OTHERS);
             let program = Program::ToNetwork;
-            cases.push(Case::new(program, name, ENI_1, frame.bytes(), expect).of_host());
+            cases.push(Case::new(program, name, on(ENI_1, frame.bytes()), expect).of_host());
         }
     }
     check_all(&cases);

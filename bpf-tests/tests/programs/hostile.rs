@@ -6,7 +6,7 @@ use datapath_common::outcome::DropReason::{self, MalformedHeader, Truncated};
 use datapath_common::outcome::Verdict;
 use testkit::packet::{Body, ETHERNET};
 
-use crate::case::{Case, Expect, Table, check_all, to_eni, to_pod};
+use crate::case::{Case, Expect, Table, check_all, on, to_eni, to_pod};
 use crate::stack_flows::with_service_nat;
 use crate::world::*;
 
@@ -88,7 +88,7 @@ fn to_endpoint() -> Vec<Case> {
             for (what, frame, _reason) in lies(&frame) {
                 let name = format!("{} {what}", net.family());
                 let expect = Expect::Stack(Verdict::ToPod, OTHERS);
-                let case = Case::new(Program::ToEndpoint, name, device, frame, expect);
+                let case = Case::new(Program::ToEndpoint, name, on(device, frame), expect);
                 cases.push(case.by(ENI_1, OTHERS));
             }
         }
@@ -106,8 +106,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 cases.push(Case::new(
                     program,
                     name,
-                    device,
-                    frame,
+                    on(device, frame),
                     Expect::Drop(reason),
                 ));
             }
@@ -121,7 +120,7 @@ pub(crate) fn cases() -> Vec<Case> {
             };
             let name = format!("{} segments without a TCP header", net.family());
             let expect = Expect::Drop(Truncated);
-            cases.push(Case::new(program, name, device, frame, expect).gso(1000));
+            cases.push(Case::new(program, name, on(device, frame), expect).gso(1000));
         }
     }
     cases.extend(padded());
@@ -149,7 +148,7 @@ fn padded() -> Vec<Case> {
             };
             let expect = Expect::Redirect(verdict, pad(&bytes), mark);
             let name = format!("{} padded", net.family());
-            cases.push(Case::new(program, name, device, pad(&frame), expect));
+            cases.push(Case::new(program, name, on(device, pad(&frame)), expect));
         }
     }
     cases

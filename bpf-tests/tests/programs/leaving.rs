@@ -5,7 +5,7 @@ use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use testkit::packet::Frame;
 
-use crate::case::{Case, Expect};
+use crate::case::{Case, Expect, on};
 use crate::world::*;
 
 /// The outcome of it.
@@ -69,14 +69,13 @@ pub(crate) fn all_ways(
     let mut cases = vec![Case::new(
         Program::FromEndpoint,
         name("from the pod"),
-        VETH_A,
-        frame.bytes(),
+        on(VETH_A, frame.bytes()),
         from_pod,
     )];
     for ((eni, device), expect) in [(0, ENI_0), (1, ENI_1)].into_iter().zip(stack) {
         let how = name(&format!("from the stack by ENI {eni}"));
         let bytes = frame.bytes();
-        let case = Case::new(Program::ToNetwork, how, device, bytes, expect);
+        let case = Case::new(Program::ToNetwork, how, on(device, bytes), expect);
         cases.push(case.of_pod(VETH_A));
     }
     cases

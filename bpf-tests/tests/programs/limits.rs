@@ -8,7 +8,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use loader::bpf::{DatapathMode, DatapathSettings, FlowPorts};
 use testkit::packet::Body;
 
-use crate::case::{Case, Expect, Table};
+use crate::case::{Case, Expect, Table, on};
 use crate::leaving::{Leaves, of_a};
 use crate::world::*;
 
@@ -25,7 +25,7 @@ fn flow(net: &Net, port: u16, leaves: Leaves) -> Vec<Case> {
 fn of_host(net: &Net, port: u16, expect: Expect) -> Case {
     let name = format!("{} from the host's {port}", net.family());
     let frame = received(ENI_1, net.snat[1], net.outside, UDP).ports(port, 53);
-    let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect);
+    let case = Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), expect);
     case.of_host()
 }
 
@@ -79,10 +79,10 @@ fn full() -> Table {
     };
     let program = Program::FromNetwork;
     let (frame, local) = from(1000);
-    cases.push(Case::new(program, "one", ENI_1, frame, local));
+    cases.push(Case::new(program, "one", on(ENI_1, frame), local));
     let (frame, _) = from(1001);
     let drop = Expect::Drop(DropReason::InboundFull);
-    cases.push(Case::new(program, "one too many", ENI_1, frame, drop));
+    cases.push(Case::new(program, "one too many", on(ENI_1, frame), drop));
     let accepts = from_a(&V4, V4.outside, Body::Tcp(0)).tcp(SYN_ACK, 1);
     let drop = Leaves::Drop(DropReason::InboundFull);
     cases.extend(of_a(&V4, "an acceptance", &accepts, drop));
@@ -113,7 +113,12 @@ fn inbound_quota() -> Table {
         };
         let mut receives = |name: &str, (frame, expect): (Vec<u8>, _)| {
             let name = format!("{} {name}", net.family());
-            cases.push(Case::new(Program::FromNetwork, name, ENI_1, frame, expect));
+            cases.push(Case::new(
+                Program::FromNetwork,
+                name,
+                on(ENI_1, frame),
+                expect,
+            ));
         };
         // The first family has the one flow that pod A may have.
         let first = request(net.a, (VETH_A, POD_A), 1000);
@@ -225,8 +230,7 @@ fn metadata_by_the_stack() -> Table {
                 cases.push(Case::new(
                     Program::FromEndpoint,
                     name,
-                    VETH_A,
-                    bytes,
+                    on(VETH_A, bytes),
                     up.clone(),
                 ));
             }
@@ -252,7 +256,7 @@ fn no_address() -> Table {
         let frame = sent(IF_C, net.c, net.outside, UDP);
         let drop = || Expect::Drop(DropReason::EniNotReady);
         let name = format!("{} of an ENI that is not ready", net.family());
-        let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), drop());
+        let case = Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), drop());
         cases.push(case.of_pod(VETH_C));
     }
     Table {

@@ -7,7 +7,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::ports::Ports;
 use testkit::packet::{Body, ETHERNET, Frame, Macs, Piece};
 
-use crate::case::{Case, Expect, check_all};
+use crate::case::{Case, Expect, check_all, on};
 use crate::leaving::{Leaves, all_ways, of_a};
 use crate::world::*;
 
@@ -34,7 +34,7 @@ fn back(net: &Net, what: &str, frame: &Frame, inside: (IpAddr, u16)) -> Case {
 
 fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let name = format!("{} {what}", net.family());
-    Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
+    Case::new(Program::FromNetwork, name, on(ENI_1, frame.bytes()), expect)
 }
 
 /// A packet from the outside to ENI 1's translation address.
@@ -309,7 +309,7 @@ fn host(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     let of_host = |what: &str, frame: &Frame, expect| {
         let name = format!("{} {what}", net.family());
-        let case = Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect);
+        let case = Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), expect);
         case.of_host()
     };
     let sent = |body, from, to| {
@@ -365,7 +365,7 @@ fn host(net: &Net) -> Vec<Case> {
     let service = from_a(net, net.service, UDP);
     let name = format!("{} a service that nobody translated", net.family());
     let lost = Expect::Drop(DropReason::ServiceNotTranslated);
-    let case = Case::new(Program::ToNetwork, name, ENI_1, service.bytes(), lost);
+    let case = Case::new(Program::ToNetwork, name, on(ENI_1, service.bytes()), lost);
     cases.push(case.of_pod(VETH_A));
     cases
 }
@@ -417,7 +417,7 @@ fn sent_back(net: &Net) -> Vec<Case> {
     ]
     .map(|(what, frame, by, mark, expect)| {
         let name = format!("{} sent back, {what}", net.family());
-        Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect).by(by, mark)
+        Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), expect).by(by, mark)
     })
     .into()
 }
@@ -442,12 +442,11 @@ fn cut(net: &Net) -> Vec<Case> {
         cases.push(Case::new(
             program,
             name.clone(),
-            VETH_A,
-            bytes.clone(),
+            on(VETH_A, bytes.clone()),
             expect(),
         ));
         let program = Program::ToNetwork;
-        cases.push(Case::new(program, name, ENI_1, bytes, expect()).of_pod(VETH_A));
+        cases.push(Case::new(program, name, on(ENI_1, bytes), expect()).of_pod(VETH_A));
     }
     cases
 }

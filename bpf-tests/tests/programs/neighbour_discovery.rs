@@ -6,7 +6,7 @@ use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 use testkit::packet::{Body, ETHERNET, Frame};
 
-use crate::case::{Case, Expect, check_all};
+use crate::case::{Case, Expect, check_all, on};
 use crate::world::*;
 
 const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xa));
@@ -23,7 +23,7 @@ const ON_LINK: Expect = Expect::Stack(Verdict::LinkLocal, MARK_IN);
 const PASSED: Expect = Expect::Stack(Verdict::NeighbourDiscovery, MARK_IN);
 
 fn case(name: &str, frame: Vec<u8>, expect: Expect) -> Case {
-    Case::new(Program::FromEndpoint, name, VETH_A, frame, expect)
+    Case::new(Program::FromEndpoint, name, on(VETH_A, frame), expect)
 }
 
 fn from(source: IpAddr, destination: IpAddr, body: Body) -> Frame {
@@ -142,8 +142,9 @@ fn many() -> Vec<Case> {
         };
         sent(interface, source, destination, Body::Icmpv6(kind)).bytes()
     };
-    let case =
-        |name: &str, frame, expect| Case::new(Program::FromEndpoint, name, VETH_B, frame, expect);
+    let case = |name: &str, frame, expect| {
+        Case::new(Program::FromEndpoint, name, on(VETH_B, frame), expect)
+    };
     let mut cases = Vec::new();
     for number in 10..20 {
         let frame = frame(VETH_B, address(number), V6.peer, 128);
@@ -170,8 +171,7 @@ fn many() -> Vec<Case> {
     cases.push(Case::new(
         Program::FromEndpoint,
         "another endpoint's",
-        VETH_A,
-        frame,
+        on(VETH_A, frame),
         expect,
     ));
     cases

@@ -9,7 +9,7 @@ use loader::bpf::{DatapathMode, DatapathSettings};
 use testkit::packet::{Body, Macs};
 use testkit::testrun::Programs;
 
-use crate::case::{Case, Expect, Table, to_eni};
+use crate::case::{Case, Expect, Table, on, to_eni};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -26,8 +26,7 @@ fn stack(net: &Net) -> Vec<Case> {
         Case::new(
             Program::FromEndpoint,
             name(what),
-            VETH_A,
-            frame.bytes(),
+            on(VETH_A, frame.bytes()),
             expect,
         )
     };
@@ -37,8 +36,7 @@ fn stack(net: &Net) -> Vec<Case> {
     let stack_sends = Case::new(
         Program::ToNetwork,
         name("out"),
-        ENI_1,
-        outside.bytes(),
+        on(ENI_1, outside.bytes()),
         carried,
     );
     let answer = received(ENI_1, net.outside, net.snat[1], UDP).ports(53, 50_000);
@@ -48,8 +46,7 @@ fn stack(net: &Net) -> Vec<Case> {
         Case::new(
             Program::FromNetwork,
             name(what),
-            device,
-            frame.bytes(),
+            on(device, frame.bytes()),
             expect,
         )
     };
@@ -84,7 +81,7 @@ fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
     let name = |what: &str| format!("{} {what}", net.family());
     let b = |what: &str, frame: &testkit::packet::Frame, expect| {
         let program = Program::FromEndpoint;
-        Case::new(program, name(what), VETH_B, frame.bytes(), expect)
+        Case::new(program, name(what), on(VETH_B, frame.bytes()), expect)
     };
     let from_b =
         |to, body| testkit::packet::Frame::new(Macs::new(POD_B, VETH_B.mac), net.b, to, body);
@@ -139,7 +136,7 @@ fn moved(net: &Net) -> Vec<Case> {
             let frame = received(others, net.snat[owner], net.peer, UDP).ports(port, 3000);
             let case = |what, device, expect| {
                 let name = format!("{} {what} {port} of ENI {owner}", net.family());
-                Case::new(Program::ToNetwork, name, device, frame.bytes(), expect)
+                Case::new(Program::ToNetwork, name, on(device, frame.bytes()), expect)
             };
             let redirected = Expect::Redirect(Verdict::HostMoved, frame.bytes(), done());
             cases.push(case("forwarded", others, redirected).of_pod(VETH_A));
@@ -152,7 +149,7 @@ fn moved(net: &Net) -> Vec<Case> {
         let frame = received(others, net.host, net.peer, UDP);
         let name = format!("{} an address of no ENI", net.family());
         let stays = Expect::Stack(Verdict::FromHost, OTHERS);
-        let case = Case::new(Program::ToNetwork, name, others, frame.bytes(), stays);
+        let case = Case::new(Program::ToNetwork, name, on(others, frame.bytes()), stays);
         cases.push(case.of_pod(VETH_A));
     }
     cases

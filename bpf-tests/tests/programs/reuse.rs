@@ -11,7 +11,7 @@ use testkit::packet::{Body, Frame};
 use testkit::testrun::Programs;
 use testkit::testrun::pool::Lease;
 
-use crate::case::{Case, Expect, to_eni, to_pod};
+use crate::case::{Case, Expect, on, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};
 use crate::stack_flows::with_service_nat;
 use crate::world::*;
@@ -29,7 +29,7 @@ fn run(programs: &mut Programs, cases: Vec<Case>) {
 
 fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let name = format!("{} {what}", net.family());
-    Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
+    Case::new(Program::FromNetwork, name, on(ENI_1, frame.bytes()), expect)
 }
 
 /// Request from the outside to pod A's address, and the packet for the device that has the address.
@@ -88,7 +88,7 @@ fn the_next_pod_opens_flows_of_its_own_beside_those_of_the_former_one() {
             Box::new(question.clone().from(net.snat[1], OWN)),
         );
         let name = format!("{} the next pod's question", net.family());
-        let case = Case::new(Program::ToNetwork, name, ENI_1, question.bytes(), anew);
+        let case = Case::new(Program::ToNetwork, name, on(ENI_1, question.bytes()), anew);
         run(
             &mut programs,
             vec![case.clone().of_pod(OTHER), case.of_pod(OTHER)],
@@ -164,7 +164,7 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
         let comes = |device: Device, eni: Device| {
             let expect = Expect::Stack(Verdict::Noted, OTHERS);
             let program = Program::ToEndpoint;
-            let case = Case::new(program, net.family(), device, question.bytes(), expect);
+            let case = Case::new(program, net.family(), on(device, question.bytes()), expect);
             vec![case.by(eni, OTHERS)]
         };
         let answers = |device: Device, expect| {
@@ -172,8 +172,7 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
             vec![Case::new(
                 program,
                 net.family(),
-                device,
-                answer.bytes(),
+                on(device, answer.bytes()),
                 expect,
             )]
         };

@@ -11,7 +11,7 @@ use loader::bpf::{DatapathMode, DatapathSettings};
 use testkit::packet::{Body, Frame, Macs, Piece, other};
 use testkit::testrun::{Programs, REDIRECT};
 
-use crate::case::{Case, Expect, Table, to_eni, to_pod};
+use crate::case::{Case, Expect, Table, on, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};
 use crate::world::*;
 
@@ -35,25 +35,25 @@ fn name(net: &Net, what: &str) -> String {
 pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, verdict: Verdict) -> Case {
     let expect = Expect::Stack(verdict, OTHERS);
     let program = Program::ToEndpoint;
-    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
+    Case::new(program, name(net, what), on(VETH_A, frame.bytes()), expect)
 }
 
 /// Packet that pod A sends.
 pub(crate) fn of_pod(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromEndpoint;
-    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
+    Case::new(program, name(net, what), on(VETH_A, frame.bytes()), expect)
 }
 
 /// Packet that ENI 1 receives.
 pub(crate) fn of_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromNetwork;
-    Case::new(program, name(net, what), ENI_1, frame.bytes(), expect)
+    Case::new(program, name(net, what), on(ENI_1, frame.bytes()), expect)
 }
 
 /// Packet that the stack sends for pod A by ENI 1.
 pub(crate) fn of_stack(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::ToNetwork;
-    Case::new(program, name(net, what), ENI_1, frame.bytes(), expect).of_pod(VETH_A)
+    Case::new(program, name(net, what), on(ENI_1, frame.bytes()), expect).of_pod(VETH_A)
 }
 
 /// Up to the stack, with an ENI's mark.
@@ -181,7 +181,12 @@ fn on_used_ports(net: &Net) -> Vec<Case> {
         };
         let of_b = |what: &str, frame: &Frame, expect| {
             let name = name(net, &format!("{what} {asks:?} {flags:#x}"));
-            Case::new(Program::FromEndpoint, name, VETH_B, frame.bytes(), expect)
+            Case::new(
+                Program::FromEndpoint,
+                name,
+                on(VETH_B, frame.bytes()),
+                expect,
+            )
         };
         let (used, other) = (ask(3900), ask(3901));
         cases.push(of_b("before", &used, delivered(&used)));
@@ -203,11 +208,11 @@ fn by_the_primary(net: &Net) -> Vec<Case> {
         Frame::new(Macs::new(VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
     let noted = Expect::Stack(Verdict::Noted, OTHERS);
     let program = Program::ToEndpoint;
-    let note = Case::new(program, name(net, "B"), VETH_B, question.bytes(), noted);
+    let note = Case::new(program, name(net, "B"), on(VETH_B, question.bytes()), noted);
     let again = question.macs(STRANGER, ENI_0.mac).bytes();
     let expect = Expect::Stack(Verdict::StackFlow, OTHERS);
     let program = Program::FromNetwork;
-    let comes = Case::new(program, name(net, "to B"), ENI_0, again, expect);
+    let comes = Case::new(program, name(net, "to B"), on(ENI_0, again), expect);
     vec![note.by(ENI_1, OTHERS), comes]
 }
 
@@ -220,8 +225,7 @@ fn without_a_device(net: &Net) -> Vec<Case> {
     let case = Case::new(
         program,
         name(net, "marked"),
-        VETH_A,
-        question.bytes(),
+        on(VETH_A, question.bytes()),
         noted,
     );
     let none = Device {
@@ -279,7 +283,7 @@ fn not_noted(net: &Net) -> Vec<Case> {
         let frame = other(Macs::new(VETH_A.mac, POD_A), ether_type);
         let expect = Expect::Stack(Verdict::ToPod, OTHERS);
         let what = name(net, &format!("ether type {ether_type:#06x}"));
-        let case = Case::new(Program::ToEndpoint, what, VETH_A, frame, expect);
+        let case = Case::new(Program::ToEndpoint, what, on(VETH_A, frame), expect);
         cases.push(case.by(ENI_0, OTHERS));
     }
     let answer = from_a(net, net.peer, UDP).ports(8080, 3000);
@@ -395,8 +399,7 @@ fn fragments(net: &Net) -> Vec<Case> {
         cases.push(Case::new(
             program,
             name(net, "to B"),
-            ENI_0,
-            piece.bytes(),
+            on(ENI_0, piece.bytes()),
             expect,
         ));
     }
@@ -541,8 +544,7 @@ fn full(net: &Net) -> Vec<Case> {
     let too_many = Case::new(
         program,
         name(net, "too many"),
-        VETH_A,
-        next.bytes(),
+        on(VETH_A, next.bytes()),
         dropped,
     );
     let request = from_a(net, net.peer, UDP).ports(3602, 53);
@@ -614,7 +616,12 @@ fn flows_that_the_stack_carries_take_it_both_ways() {
 /// Packet of a flow that the pod sends, as it leaves.
 fn leaves(programs: &mut Programs, frame: &Frame) -> (i32, Vec<u8>) {
     let unknown = Expect::Stack(Verdict::Translated, 0);
-    let case = Case::new(Program::FromEndpoint, "", VETH_A, frame.bytes(), unknown);
+    let case = Case::new(
+        Program::FromEndpoint,
+        "",
+        on(VETH_A, frame.bytes()),
+        unknown,
+    );
     let output = programs.run(case.program, &case.input).unwrap();
     (output.code, output.frame)
 }
@@ -633,7 +640,7 @@ fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
         );
         let claims = claims.ports(taken, 53).bytes();
         let claimed = Expect::Stack(Verdict::HostClaimed, OTHERS);
-        let host = Case::new(Program::ToNetwork, net.family(), ENI_1, claims, claimed);
+        let host = Case::new(Program::ToNetwork, net.family(), on(ENI_1, claims), claimed);
         host.of_host().check(&mut programs);
         for port in [own, taken] {
             let frame = from_a(&net, net.outside, UDP).ports(port, 53);

@@ -11,7 +11,7 @@ use loader::bpf::DatapathSettings;
 use testkit::packet::{Body, Frame, Macs};
 use testkit::testrun::Programs;
 
-use crate::case::{Case, Expect, to_eni};
+use crate::case::{Case, Expect, on, to_eni};
 use crate::stack_flows::{into_a, of_eni, of_pod, of_stack, unreachable, up, with_service_nat};
 use crate::world::*;
 
@@ -150,7 +150,7 @@ fn a_pod_gets_its_share_of_a_crowded_map_and_leaves_those_of_others() {
                 Frame::new(Macs::new(device.mac, mac), net.peer, address, UDP).ports(port, SERVED);
             let what = format!("{address} from {port}");
             let (program, frame) = (Program::ToEndpoint, frame.bytes());
-            let case = Case::new(program, what, device, frame, expect.clone());
+            let case = Case::new(program, what, on(device, frame), expect.clone());
             case.by(ENI_0, OTHERS).check(programs);
         };
         let (a, b) = ((VETH_A, POD_A, net.a), (VETH_B, POD_B, net.b));
