@@ -64,9 +64,9 @@ pub(crate) fn manage<K: Kind>(kind: K, settings: Settings, document: K::Document
     manager
 }
 
-#[test]
-fn pods_on_enis_get_all_that_an_endpoint_needs() {
-    let document = NodePools {
+/// A node with an ENI of both families, and with one that is excluded.
+fn with_an_excluded_eni() -> NodePools {
+    NodePools {
         enis: vec![
             eni(
                 1,
@@ -80,13 +80,14 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
         ],
         pre_allocate: Some(3),
         ..NodePools::default()
-    };
+    }
+}
+
+#[test]
+fn pods_on_enis_get_all_that_an_endpoint_needs() {
     let kind = on_enis(Pools::default(), |pool| Some(pool == "default"));
-    let mut manager = manage(
-        kind,
-        settings(Formula::Linear, "default=8"),
-        document.clone(),
-    );
+    let settings = settings(Formula::Linear, "default=8");
+    let mut manager = manage(kind, settings, with_an_excluded_eni());
 
     let single = manager.one(&any("a", "default", V4), at(0)).unwrap();
     assert_eq!(single.lease.address, ip("10.0.1.5"));
@@ -123,7 +124,20 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
         manager.one(&exactly("c", "10.0.2.5"), at(0)).is_err(),
         "excluded"
     );
+}
 
+#[test]
+fn blocks_of_enis_are_written_once_and_are_no_second_announcement() {
+    let document = with_an_excluded_eni();
+    let kind = on_enis(Pools::default(), |pool| Some(pool == "default"));
+    let settings = settings(Formula::Linear, "default=8");
+    let mut manager = manage(kind, settings, document.clone());
+    for owner in ["a", "b"] {
+        for family in [V4, V6] {
+            let request = any(owner, "default", family);
+            manager.one(&request, at(0)).unwrap();
+        }
+    }
     let mut written = document;
     assert!(manager.publish(&mut written));
     let needed = BTreeMap::from([(V4, 5), (V6, 5)]);

@@ -9,8 +9,8 @@ use cloud::inventory::Scope;
 use cloud::node::{Blocks, Outcome, Step};
 use cloud::object::subnet::{RouteTable, Subnet};
 use cloud::{
-    Action, AttachState, Attachment, Eni, Failure, GroupId, Instance, InstanceState, InterfaceKind,
-    Kind, Placement, SubnetId, TypeInfo, Vpc,
+    Action, AttachState, Attachment, Eni, EniId, Failure, GroupId, Instance, InstanceState,
+    InterfaceKind, Kind, Placement, SubnetId, TypeInfo, Vpc,
 };
 use ec2_fake::{
     Answer, Ask, Assign, Associate, Attach, Call, Change, Create, Describe, Family, Filter, Item,
@@ -75,20 +75,7 @@ pub(crate) fn call(step: &Step) -> Call {
             eni: eni.to_string(),
             change: Change::Groups(groups.iter().map(ToString::to_string).collect()),
         }),
-        Step::Unassign { eni, blocks } => {
-            let is_single = |block: &&IpNet| block.prefix_len() == block.max_prefix_len();
-            let (single, prefixes): (Vec<&IpNet>, Vec<&IpNet>) = blocks.iter().partition(is_single);
-            Call::Unassign(Assign {
-                family: Family::V4,
-                eni: eni.to_string(),
-                ask: Ask {
-                    addresses: single.into_iter().map(IpNet::addr).collect(),
-                    prefixes: prefixes.into_iter().copied().collect(),
-                    ..Ask::default()
-                },
-                reassign: false,
-            })
-        }
+        Step::Unassign { eni, blocks } => unassign(eni, blocks),
         Step::Detach { attachment, .. } => Call::Detach(attachment.to_string()),
         Step::Delete { eni } => Call::Delete(eni.to_string()),
         Step::Associate {
@@ -101,6 +88,21 @@ pub(crate) fn call(step: &Step) -> Call {
             reassociate: false,
         }),
     }
+}
+
+fn unassign(eni: &EniId, blocks: &BTreeSet<IpNet>) -> Call {
+    let is_single = |block: &&IpNet| block.prefix_len() == block.max_prefix_len();
+    let (single, prefixes): (Vec<&IpNet>, Vec<&IpNet>) = blocks.iter().partition(is_single);
+    Call::Unassign(Assign {
+        family: Family::V4,
+        eni: eni.to_string(),
+        ask: Ask {
+            addresses: single.into_iter().map(IpNet::addr).collect(),
+            prefixes: prefixes.into_iter().copied().collect(),
+            ..Ask::default()
+        },
+        reassign: false,
+    })
 }
 
 pub(crate) fn failure(action: Action, failure: &ec2_fake::Failure) -> Failure {
