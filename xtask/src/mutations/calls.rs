@@ -230,9 +230,32 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "a missing right pauses no other reads",
                 file: "cloud/src/call/query.rs",
-                code: "Self::Addresses => Action::List,",
-                without: "Self::Addresses => Action::Describe,",
+                code: "Self::Addresses => Action::DescribeAddresses,",
+                without: "Self::Addresses => Action::DescribeEnis,",
                 test: fleet("static_ip::missing_rights_are_named_by_that_node_alone"),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "A node stays as it is until something else changes it",
+        mutants: &[
+            Mutant {
+                guard: "an answer that a listing settles changes the instance",
+                file: "cloud/src/inventory/read.rs",
+                code: "if settles || before.as_ref() != after {",
+                without: "if before.as_ref() != after {",
+                test: beside(
+                    "towpath-cloud",
+                    "inventory::tests::a_listing_that_settles_an_answer_or_a_block_changes_the_instance",
+                ),
+            },
+            Mutant {
+                guard: "loose ENIs of a node that gets no calls are swept",
+                file: "fleet/src/machine/sweeping.rs",
+                code: "&& member.document.problems.of_rules.is_empty()",
+                without: "",
+                test: fleet("reports::r2_a_loose_eni_of_a_node_that_gets_no_calls_is_swept"),
             },
         ],
     },
