@@ -15,6 +15,5 @@ pub mod netfilter;
 pub mod netlink;
 pub mod observation;
 pub mod plan;
-pub mod policy;
 pub mod reconcile;
 pub mod stamp;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use loader::intent::masquerade::MasqueradeSettings;
 use loader::kernel::{MapEntry, Object};
-use loader::policy::PolicyEngine;
+use policy::PolicyEngine;
 
 use flows as nat;
 

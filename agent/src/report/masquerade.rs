@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use loader::intent::Eni;
 use loader::intent::masquerade::{DEFAULT_POOL, PortList, metadata_name};
 use loader::netlink::PortSysctls;
-use loader::policy::{Live, Packet, unknown_source};
+use policy::{Live, Packet, unknown_source};
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;

@@ -14,7 +14,7 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
 use loader::bpf::{DatapathSettings, NatTables};
 use loader::kernel::{MapEntry, MapKey};
-use loader::policy::{Live, Packet};
+use policy::{Live, Packet};
 use testkit::packet::{Body, ETHERNET, Frame, Macs};
 use testkit::random::Random;
 use testkit::testrun::Programs;

@@ -69,6 +69,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "towpath-policy",
+        &[
+            "datapath-common",
+            "towpath-api",
+            "towpath-flows",
+            "towpath-ipam",
+            "towpath-loader",
+        ],
+    ),
+    (
         "towpath-sources",
         &[
             "datapath-common",
@@ -109,6 +119,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-kubernetes",
             "towpath-loader",
             "towpath-node-document",
+            "towpath-policy",
             "towpath-sources",
             "towpath-terminal",
         ],
@@ -148,6 +159,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-ipam",
             "towpath-loader",
             "towpath-node-document",
+            "towpath-policy",
         ],
     ),
     (

@@ -33,7 +33,6 @@ const FOLDERS: &[Layers] = &[
             &["netfilter", "plan"],
             &["reconcile"],
             &["bpf"],
-            &["policy"],
         ],
     },
     Layers {

@@ -69,6 +69,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-node-document", "lib", "*", Suite::Unit),
     ("towpath-operator", "lib", "*", Suite::Unit),
     ("towpath-operator", "bin", "*", Suite::Unit),
+    ("towpath-policy", "lib", "*", Suite::Unit),
     ("towpath-sources", "lib", "*", Suite::Unit),
     ("towpath-sources", "test", "*", Suite::Unit),
     ("towpath-terminal", "lib", "*", Suite::Unit),

@@ -7,11 +7,11 @@ use datapath_common::abi::{Flow, FlowKey, Moved, Note, TransportAddr};
 use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
-use crate::intent::Intent;
-use crate::intent::masquerade::MasqueradeSettings;
-use crate::kernel::Object;
-use crate::kernel::fixture::{host, intent, plug, pod_link};
-use crate::plan::plan;
+use loader::intent::Intent;
+use loader::intent::masquerade::MasqueradeSettings;
+use loader::kernel::Object;
+use loader::kernel::fixture::{host, intent, plug, pod_link};
+use loader::plan::plan;
 
 fn maps(intent: &Intent) -> BTreeMap<MapKey, MapEntry> {
     let mut observed = host();

@@ -26,10 +26,10 @@ pub use self::answer::unknown_source;
 use self::answer::{Trace, through_stack};
 use self::flows::IngressEni;
 use self::leaving::{Leaving, Origin};
-use super::longest;
-use crate::bpf::{DatapathMode, DatapathSettings};
-use crate::intent::masquerade::class_names;
-use crate::kernel::{MapEntry, MapKey};
+use crate::longest;
+use loader::bpf::{DatapathMode, DatapathSettings};
+use loader::intent::masquerade::class_names;
+use loader::kernel::{MapEntry, MapKey};
 
 /// The live maps, and what the programs go by.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use ipam::Family;
 use super::answer::{Trace, with_room};
 use super::flows::{IngressEni, Sender};
 use super::{Live, Packet};
-use crate::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl Live<'_> {
 fn tell_policy(packet: &Packet, input: &PolicyInput, trace: &mut Trace) {
     let class = input.destination;
     if class.contains(DestinationClass::METADATA) {
-        let policy = crate::intent::masquerade::metadata_name(input.metadata);
+        let policy = loader::intent::masquerade::metadata_name(input.metadata);
         trace.step("metadata", format!("policy {policy}"));
         if !packet.has_ports && matches!(rule(input), PolicyOutcome::Translated(_)) {
             trace.step("protocol has ports", yes_or_no(false));

@@ -12,9 +12,9 @@ use flows::FlowPolicy;
 use ipam::Family;
 use ipnet::IpNet;
 
-use super::longest;
-use crate::intent::masquerade::MasqueradeSettings;
-use crate::kernel::{MapEntry, Object};
+use crate::longest;
+use loader::intent::masquerade::MasqueradeSettings;
+use loader::kernel::{MapEntry, Object};
 
 /// The policy on packets from a pod to a remote. It is built from the desired entries of the maps,
 /// so it is ahead of them while they change.
@@ -138,9 +138,9 @@ impl FlowPolicy for PolicyEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::fixture::{address_entry, host, intent, plug, pod_link};
-    use crate::plan::plan;
     use api::types::ExternalPolicy;
+    use loader::kernel::fixture::{address_entry, host, intent, plug, pod_link};
+    use loader::plan::plan;
 
     #[test]
     fn a_plain_pools_packets_are_exempt_nowhere() {
@@ -148,7 +148,7 @@ mod tests {
         plug(&mut observed, pod_link(100, "a"));
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &crate::intent::Intent| {
+        let engine = |intent: &loader::intent::Intent| {
             PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
@@ -160,7 +160,7 @@ mod tests {
             "10.99.0.3".parse().unwrap(),
         );
         intent.node.pools.insert(block, "mars".to_owned());
-        let endpoint = crate::kernel::fixture::endpoint("a", &["10.99.0.3"]);
+        let endpoint = loader::kernel::fixture::endpoint("a", &["10.99.0.3"]);
         intent.endpoints = [(endpoint.id(), endpoint)].into();
         let engine = engine(&intent);
         assert!(engine.hides_pods());
@@ -175,7 +175,7 @@ mod tests {
         }
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &crate::intent::Intent| {
+        let engine = |intent: &loader::intent::Intent| {
             PolicyEngine::new(
                 &plan(intent, &observed).objects,
                 &intent.settings.masquerade,
@@ -225,7 +225,7 @@ mod tests {
     fn where_a_flow_is_looked_for_first_is_told() {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &crate::intent::Intent| {
+        let engine = |intent: &loader::intent::Intent| {
             PolicyEngine::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
         };
         let of = |engine: &PolicyEngine, remote: &str| {
