@@ -7,7 +7,7 @@ mod actor;
 mod allocation;
 pub mod cli;
 mod cluster;
-pub mod faults;
+pub mod fault_points;
 mod host;
 mod report;
 mod run;

@@ -12,7 +12,7 @@ pub mod agent;
 pub mod conflist;
 pub mod delegate;
 pub mod failure;
-pub mod faults;
+pub mod fault_points;
 mod log;
 pub mod request;
 pub mod result;
@@ -29,7 +29,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use failure::{Code, Failure};
-use faults::Point;
+use fault_points::Point;
 use request::config::{Config, IPAM_PLUGIN, Invocation, Role};
 use request::environment::{Command, OwnEnvironment, Variables as _};
 use spec::SpecVersion;
@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
         }
         #[cfg(feature = "fault-points")]
         Some("--list-fault-points") => {
-            faults::points().for_each(|point| println!("{point}"));
+            fault_points::points().for_each(|point| println!("{point}"));
             return ExitCode::SUCCESS;
         }
         _ => {}
@@ -139,7 +139,7 @@ fn run(role: Role, version: &mut SpecVersion) -> Result<Option<Value>, Failure> 
 
 /// Prints one JSON object.
 fn print(value: &Value) -> Result<(), Failure> {
-    faults::reach(Point::Print);
+    fault_points::reach(Point::Print);
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{value}")
         .and_then(|()| stdout.flush())
@@ -147,7 +147,7 @@ fn print(value: &Value) -> Result<(), Failure> {
             let message = "the result cannot be written to standard output";
             Failure::new(Code::Io, message).with_details(error.to_string())
         })?;
-    faults::reach(Point::Printed);
+    fault_points::reach(Point::Printed);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Points of ADD and DEL at which the agent and the plugin can be killed.
 
-use towpath::faults;
+use towpath::fault_points;
 
 /// Times that a point may be missed in a row: the agent processes the queue too.
 pub(crate) const TRIES: usize = 5;
@@ -92,7 +92,7 @@ const PENDING: &str = "pending-delete.done";
 /// is listed above.
 fn agent_points() -> Vec<(Verb, String)> {
     let mut points = Vec::new();
-    for point in faults::points().map(|point| point.to_string()) {
+    for point in fault_points::points().map(|point| point.to_string()) {
         let is_one = |words: &[&str]| words.iter().any(|word| point.contains(word));
         let is_add = is_one(&OF_ADD) || point.starts_with("endpoint.add");
         let is_del = is_one(&OF_DEL) || point.starts_with("endpoint.del");

@@ -10,7 +10,7 @@ use api::ids::Owner;
 use serde::Deserialize;
 
 use crate::actor::Actor;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::host::kernel::Host;
 use document::read_file;
 use loader::stamp::Stamp;
@@ -157,7 +157,7 @@ impl<K: Host> Actor<K> {
                 continue;
             }
             self.addresses.release(&owner, now);
-            faults::reach(Point::PendingDeleteDone);
+            fault_points::reach(Point::PendingDeleteDone);
             tracing::info!(%owner, "completed a queued delete");
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {

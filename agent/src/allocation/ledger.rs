@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use loader::intent::EndpointMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::state::atomic_dir::{Folder, Writing};
 use document::read_file;
 
@@ -203,7 +203,7 @@ impl Ledger {
             self.folder.sync();
         }
         if put_any {
-            faults::reach(Point::AddressesWritten);
+            fault_points::reach(Point::AddressesWritten);
         }
         outcome
     }

@@ -14,13 +14,13 @@ use kubernetes::node::unmet_demand::UnmetDemand;
 use loader::intent::Intent;
 
 use super::Addresses;
-use crate::faults;
+use crate::fault_points;
 use config::{Config, IpamMode};
 use flows as nat;
 
 /// True for an owner of the agent's own addresses.
 pub(crate) fn is_own(owner: &Owner) -> bool {
-    !faults::is_older() && ingress::Request::is_agents(&owner.container_id)
+    !fault_points::is_older() && ingress::Request::is_agents(&owner.container_id)
 }
 
 impl Addresses {

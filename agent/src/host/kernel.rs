@@ -32,7 +32,7 @@ use self::silent::Silent;
 use super::host_snapshot::Facts;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 
 /// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
@@ -182,7 +182,7 @@ impl HostKernel {
 impl Kernel for HostKernel {
     async fn observe(&mut self) -> Result<Observed> {
         if mem::take(&mut self.in_plan) {
-            faults::reach(Point::PlanEnd);
+            fault_points::reach(Point::PlanEnd);
         }
         self.facts = None;
         self.pins.keep(&mut self.programs.datapath);
@@ -205,7 +205,7 @@ impl Kernel for HostKernel {
 
     async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
         if mem::take(&mut self.in_plan) {
-            faults::reach(Point::PlanEnd);
+            fault_points::reach(Point::PlanEnd);
         }
         let mut observed = Observed::default();
         let devices: Vec<_> = endpoints.keys().map(|id| id.device()).collect();
@@ -243,10 +243,10 @@ impl Kernel for HostKernel {
 
     async fn apply(&mut self, step: &Step) -> Result<()> {
         if !mem::replace(&mut self.in_plan, true) {
-            faults::reach(Point::PlanBegin);
+            fault_points::reach(Point::PlanBegin);
         }
-        let name = faults::step_name(&step.kind);
-        faults::reach(Point::Apply(name));
+        let name = fault_points::step_name(&step.kind);
+        fault_points::reach(Point::Apply(name));
         match &step.kind {
             StepKind::PutMapEntry(_)
             | StepKind::DeleteMapEntry(_)
@@ -277,7 +277,7 @@ impl Kernel for HostKernel {
         if let StepKind::CreateEndpointDevice(endpoint) = &step.kind {
             self.followed.done(endpoint.id());
         }
-        faults::reach(Point::Applied(name));
+        fault_points::reach(Point::Applied(name));
         Ok(())
     }
 }

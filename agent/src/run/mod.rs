@@ -22,7 +22,7 @@ use super::allocation::{Addresses, boot_id};
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::ingress::task::IngressTask;
 use crate::actor::parts::Restored;
-use crate::faults;
+use crate::fault_points;
 use crate::host::kernel::HostKernel;
 use crate::host::kernel::pins::Pins;
 use crate::host::kernel::programs::Programs;
@@ -51,7 +51,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// When the agent cannot start: another one runs, a folder cannot be written, the kernel refuses
 /// the programs.
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
-    faults::check()?;
+    fault_points::check()?;
     memory::tune_allocator();
     let mut settings = config.settings();
     let mut netlink = Netlink::open(settings.protocol)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::lock::is_unwritable;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use loader::stamp::Stamp;
 
 /// Prefix of a temporary file's name.
@@ -99,12 +99,12 @@ impl Folder {
             let mut temporary = tempfile::Builder::new()
                 .prefix(TEMPORARY_PREFIX)
                 .tempfile_in(&self.path)?;
-            faults::reach(how.write);
+            fault_points::reach(how.write);
             temporary.write_all(content)?;
             if how.is_synced {
                 temporary.as_file().sync_all()?;
             }
-            faults::reach(how.rename);
+            fault_points::reach(how.rename);
             temporary.persist(&path)?;
             Ok(())
         };

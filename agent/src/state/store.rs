@@ -15,7 +15,7 @@ use loader::intent::{Endpoint, EndpointMeta};
 use serde::{Deserialize, Serialize};
 
 use super::atomic_dir::{Folder, Writing};
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::server::EndpointRequest;
 use document::read_file;
 use loader::stamp::Stamp;
@@ -141,7 +141,7 @@ impl Store {
         self.folder.put(&name(endpoint.id()), &content, WRITING)?;
         self.deleted.remove(&endpoint.id());
         self.is_due = true;
-        faults::reach(Point::StoreRenamed);
+        fault_points::reach(Point::StoreRenamed);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use crate::faults::{self, Exchange, Stage};
+use crate::fault_points::{self, Exchange, Stage};
 
 /// The time that the agent may take to accept a connection. It accepts at once unless it is stuck.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ pub(super) fn exchange(
         kind,
     } = request;
     let deadline = Instant::now() + patience;
-    faults::reach(kind.at(Stage::Connect));
+    fault_points::reach(kind.at(Stage::Connect));
     let mut stream = open(socket, patience.min(CONNECT_PATIENCE)).map_err(Error::Connect)?;
     stream
         .set_write_timeout(Some(patience))
@@ -77,9 +77,9 @@ pub(super) fn exchange(
     stream
         .write_all(&[head.as_bytes(), body].concat())
         .map_err(|error| broken(&error))?;
-    faults::reach(kind.at(Stage::Sent));
+    fault_points::reach(kind.at(Stage::Sent));
     let answer = read(&mut stream, deadline)?;
-    faults::reach(kind.at(Stage::Answered));
+    fault_points::reach(kind.at(Stage::Answered));
     Ok(answer)
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Code, Failure};
-use crate::faults::Exchange;
+use crate::fault_points::Exchange;
 use crate::request::owner::Owner;
 use wire::{
     Attachment, ErrorBody, GcRequest, GcResult, Inspection, Leased, Leases, Refusal, Request,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Agent, CallError};
 use crate::failure::{Code, Failure};
-use crate::faults::{self, Exchange, Point};
+use crate::fault_points::{self, Exchange, Point};
 use crate::log;
 use crate::request::owner::Owner;
 use crate::state::lock::{Locked, lock};
@@ -79,15 +79,15 @@ impl Queue {
 
     fn write(&self, entry: &Entry) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        faults::reach(Point::QueueWrite);
+        fault_points::reach(Point::QueueWrite);
         let mut temporary = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.folder)?;
         temporary.write_all(&serde_json::to_vec(entry)?)?;
         temporary.as_file().sync_all()?;
-        faults::reach(Point::QueueRename);
+        fault_points::reach(Point::QueueRename);
         temporary.persist(self.path(&entry.owner))?;
-        faults::reach(Point::QueueRenamed);
+        fault_points::reach(Point::QueueRenamed);
         self.sync()
     }
 
@@ -174,7 +174,7 @@ impl Queue {
             }
         };
         agent.detach(&entry.owner, Exchange::Queued)?;
-        faults::reach(Point::QueueRemove);
+        fault_points::reach(Point::QueueRemove);
         Self::remove(path);
         Ok(())
     }

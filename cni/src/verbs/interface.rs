@@ -11,7 +11,7 @@ use crate::agent::CallError;
 use crate::agent::wire::{Attachment, Request, Wanted};
 use crate::delegate::{Delegate, is_same_file};
 use crate::failure::{Code, Failure};
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::log;
 use crate::request::arguments::Arguments;
 use crate::request::config::PreviousResult;
@@ -96,7 +96,7 @@ fn delegated_addresses<V: Variables>(
     }
     let result = delegate.add(&call.config.raw);
     let result = result.inspect_err(|_failed| undo(call, target, delegate))?;
-    faults::reach(Point::Delegated);
+    fault_points::reach(Point::Delegated);
     Ok(Some(result))
 }
 

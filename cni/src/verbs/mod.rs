@@ -13,7 +13,7 @@ use crate::agent::wire::{Pod, Wanted};
 use crate::agent::{Agent, CallError};
 use crate::delegate::Delegate;
 use crate::failure::{Code, Failure};
-use crate::faults::Exchange;
+use crate::fault_points::Exchange;
 use crate::log;
 use crate::request::arguments::Arguments;
 use crate::request::config::{Config, Ipam, Role};

@@ -38,7 +38,7 @@ const FOLDERS: &[Layers] = &[
     Layers {
         folder: "agent/src",
         order: &[
-            &["faults"],
+            &["fault_points"],
             &["server"],
             &["state"],
             &["allocation"],

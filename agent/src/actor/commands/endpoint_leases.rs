@@ -9,7 +9,7 @@ use loader::intent::Endpoint;
 use crate::actor::Actor;
 use crate::actor::commands::Admitted;
 use crate::allocation::NodeInputs;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::host::kernel::Host;
 use crate::server::{AddressSpec, EndpointRequest};
 
@@ -92,7 +92,7 @@ impl<K: Host> Actor<K> {
             let adopted = self.addresses.adopt(&owner, &endpoint.addresses);
             adopted.map_err(|error| self.addresses.refusal(&error))?;
         }
-        faults::reach(Point::EndpointAddLeased);
+        fault_points::reach(Point::EndpointAddLeased);
         let admitted = self.record(endpoint)?;
         self.addresses.claim(&owner);
         self.addresses.is_endpoint(&owner);

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::admission::Decision;
 use crate::actor::Actor;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::host::kernel::Host;
 use crate::host::netns;
 use crate::host::netns::Netns;
@@ -310,7 +310,7 @@ impl<K: Host> Actor<K> {
         let id = endpoint.id();
         let put = self.records.store.put(&endpoint);
         put.map_err(|error| not_written(&error))?;
-        faults::reach(Point::EndpointAddRecorded);
+        fault_points::reach(Point::EndpointAddRecorded);
         self.intent.endpoints.insert(id, endpoint.clone());
         self.records.corrupt.remove(&id);
         Ok(Admitted {
@@ -361,7 +361,7 @@ impl<K: Host> Actor<K> {
             }
         };
         self.forget(id).map_err(|error| not_written(&error))?;
-        faults::reach(Point::EndpointDelRecorded);
+        fault_points::reach(Point::EndpointDelRecorded);
         self.records.corrupt.remove(&id);
         Ok(forgotten)
     }

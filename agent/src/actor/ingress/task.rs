@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use towpath_cni::request::owner::Owner as PluginOwner;
 
 use crate::actor::ingress::{IngressReport, OwnAddresses, owner};
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::server::{Command, Handle, IngressCommand};
 use api::ids::Owner;
 use api::{ApiError, ErrorCode};
@@ -59,7 +59,7 @@ impl IngressTask {
     pub(crate) fn open(config: &Config, agent: Handle) -> Result<(Self, OwnAddresses)> {
         let section = &config.agent_addresses;
         let folder = section.state_dir.as_path();
-        let reach = |moment| faults::reach(Point::Ingress(moment));
+        let reach = |moment| fault_points::reach(Point::Ingress(moment));
         let keeper = Keeper::open(folder, section.timeout.get(), reach);
         let (report, reported) = watch::channel(IngressReport::default());
         let pool = section.pool.as_ref().unwrap_or(&config.ipam.default_pool);
@@ -88,7 +88,7 @@ impl IngressTask {
 
     /// Runs until the agent stops taking commands.
     pub(crate) async fn run(mut self) {
-        if faults::is_older() {
+        if fault_points::is_older() {
             return std::future::pending().await;
         }
         while !self.agent.handle.is_closed() {

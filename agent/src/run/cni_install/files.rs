@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::Report;
-use crate::faults::{self, Point};
+use crate::fault_points::{self, Point};
 
 /// Prefix of a temporary file's name. Runtimes read `.conf`, `.conflist` and `.json` only.
 const TEMPORARY_PREFIX: &str = ".towpath-new-";
@@ -116,13 +116,13 @@ impl Folder {
         let mut temporary = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.path)?;
-        faults::reach(Point::CniWrite);
+        fault_points::reach(Point::CniWrite);
         temporary.write_all(content)?;
         temporary
             .as_file()
             .set_permissions(Permissions::from_mode(mode))?;
         temporary.as_file().sync_all()?;
-        faults::reach(Point::CniRename);
+        fault_points::reach(Point::CniRename);
         if !may()? {
             return Ok(false);
         }
@@ -134,7 +134,7 @@ impl Folder {
     /// Removes a file. Absence is success.
     pub(super) fn remove(&self, name: &str, report: &mut Report) -> Result<()> {
         let path = self.path.join(name);
-        faults::reach(Point::CniRemove);
+        fault_points::reach(Point::CniRemove);
         match fs::remove_file(&path) {
             Ok(()) => {
                 self.sync()?;

@@ -1,4 +1,4 @@
-//! Named points at which a test can kill the plugin, like the agent's (`agent/src/faults.rs`).
+//! Named points at which a test can kill the plugin, like the agent's (`agent/src/fault_points.rs`).
 //!
 //! With the feature `fault-points`, `TOWPATH_CNI_FAULT=<point>[:<n>]` makes the process send itself
 //! SIGKILL when it reaches the point for the n-th time (by default the first). Without the feature
