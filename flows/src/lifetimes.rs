@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, PodTuple, TrackedFlow};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{FIN, Phase, RST, STREAM, phase};
 
@@ -73,7 +73,7 @@ impl Lifetimes {
 
     /// Timeout of a flow from the outside.
     #[must_use]
-    pub fn of_inbound(&self, tuple: &PodTuple, inbound: &Note) -> Duration {
+    pub fn of_inbound(&self, tuple: &PodTuple, inbound: &TrackedFlow) -> Duration {
         let phase = inbound_phase(tuple, inbound);
         match tuple.protocol {
             protocol::TCP => self.tcp(phase),
@@ -100,7 +100,7 @@ pub(super) fn flow_phase(key: &FlowKey, flow: &Flow) -> Phase {
 
 /// Phase of a noted flow.
 #[must_use]
-pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &Note) -> Phase {
+pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &TrackedFlow) -> Phase {
     match kind {
         NoteKind::Inbound => inbound_phase(tuple, note),
         NoteKind::Stack => stack_phase(tuple, note),
@@ -109,7 +109,7 @@ pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &Note) -> Phase
 
 /// Phase of a flow of the host's stack: its progress is seen in both directions. A flow without
 /// connections is established once conntrack treats it as a stream.
-fn stack_phase(tuple: &PodTuple, note: &Note) -> Phase {
+fn stack_phase(tuple: &PodTuple, note: &TrackedFlow) -> Phase {
     let (out, inward) = (note.progress_out, note.progress_in);
     if tuple.protocol == protocol::TCP {
         return phase(tuple.protocol, out, inward);
@@ -125,7 +125,7 @@ fn stack_phase(tuple: &PodTuple, note: &Note) -> Phase {
 /// acknowledgement of the other side shows that a side has sent data. The end of each side is
 /// recorded.
 #[must_use]
-fn inbound_phase(tuple: &PodTuple, inbound: &Note) -> Phase {
+fn inbound_phase(tuple: &PodTuple, inbound: &TrackedFlow) -> Phase {
     let (out, inward) = (inbound.progress_out, inbound.progress_in);
     let both = (out | inward) & !(FIN | RST);
     phase(tuple.protocol, out | both, inward | both)
@@ -154,13 +154,13 @@ mod tests {
         Lifetimes::default().of_flow(&key, &flow).as_secs()
     }
 
-    fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, Note) {
+    fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, TrackedFlow) {
         let tuple = PodTuple::new(
             protocol,
             TransportAddr::new(POD, 80_u16.to_be()),
             TransportAddr::new(REMOTE, 4000_u16.to_be()),
         );
-        let mut inbound = Note::new(&tuple, 0, 7, progress.0);
+        let mut inbound = TrackedFlow::new(&tuple, 0, 7, progress.0);
         inbound.progress_in = progress.1;
         (tuple, inbound)
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
 use datapath_common::abi::{
-    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
-    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote, Room, SharedTable, TransportAddr,
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, PodTuple,
+    PortBlock, PortBlockKey, ReapFlow, ReapNote, Room, SharedTable, TrackedFlow, TransportAddr,
 };
 use datapath_common::counter::NatStat;
 use datapath_common::masquerade::PoolPolicy;
@@ -48,13 +48,13 @@ pub struct Maps {
 #[derive(Default)]
 pub struct Notes {
     /// Notes of flows from the outside.
-    pub inbound: BTreeMap<PodTuple, Note>,
+    pub inbound: BTreeMap<PodTuple, TrackedFlow>,
     /// Notes of flows of the host's stack.
-    pub stack: BTreeMap<PodTuple, Note>,
+    pub stack: BTreeMap<PodTuple, TrackedFlow>,
 }
 
 impl Notes {
-    fn of(&mut self, kind: NoteKind) -> &mut BTreeMap<PodTuple, Note> {
+    fn of(&mut self, kind: NoteKind) -> &mut BTreeMap<PodTuple, TrackedFlow> {
         match kind {
             NoteKind::Inbound => &mut self.inbound,
             NoteKind::Stack => &mut self.stack,
@@ -271,7 +271,7 @@ impl Tables for Model {
         Ok(self.working()?.flows.get(key).copied())
     }
 
-    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &TrackedFlow)) -> Result<()> {
         let notes = self.working()?.notes.of(kind).clone();
         for (tuple, note) in &notes {
             show(tuple, note);
@@ -279,7 +279,7 @@ impl Tables for Model {
         Ok(())
     }
 
-    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>> {
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<TrackedFlow>> {
         Ok(self.working()?.notes.of(kind).get(tuple).copied())
     }
 

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use api::types::FlowKind;
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey,
-    ReapFlow, ReapNote, Room, SharedTable,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, PodTuple, PortBlock, PortBlockKey,
+    ReapFlow, ReapNote, Room, SharedTable, TrackedFlow,
 };
 use datapath_common::counter::NatStat;
 use ipam::Family;
@@ -134,13 +134,13 @@ pub trait Tables: Send {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()>;
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &TrackedFlow)) -> Result<()>;
 
     /// The note of a kind that a tuple has.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>>;
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<TrackedFlow>>;
 
     /// Shows where every flow is that did not get its first candidate port.
     ///

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, TransportAddr,
-    inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, PodTuple, Quota, TrackedFlow,
+    TransportAddr, inbound_quota, map,
 };
 use testkit::random::Random;
 use testkit::testrun::Programs;
@@ -239,7 +239,7 @@ impl Preloader<'_> {
         let of = self.world.pod(inside.pod).map_or(0, |pod| pod.identity());
         let endpoint = self.endpoint(of);
         let inward = pick(self.random, &[0, 0, 2, 4, 8, 14]);
-        let mut value = Note::new(&pod_tuple(&inside), last_seen, endpoint, shown);
+        let mut value = TrackedFlow::new(&pod_tuple(&inside), last_seen, endpoint, shown);
         value.progress_in = inward;
         self.tables.inbound.put(&pod_tuple(&inside), &value)?;
         let flow = state::Noted {
@@ -280,7 +280,7 @@ impl Preloader<'_> {
         let noted = flow.noted;
         let ago = |is_long| self.now - if is_long { LONG_AGO } else { 0 };
         // The first time in the value becomes the time of its creation.
-        let mut value = Note::new(&tuple, ago(flow.old), noted.endpoint, noted.out);
+        let mut value = TrackedFlow::new(&tuple, ago(flow.old), noted.endpoint, noted.out);
         value.last_seen = ago(flow.idle);
         value.progress_in = noted.inward;
         value = value.by(flow.eni);

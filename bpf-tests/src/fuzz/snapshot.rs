@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, FragmentRing, LinkLocalKey, LinkLocals, Moved, Note,
-    PodTuple, PortBlock, PortBlockKey, Quota, inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, FragmentRing, LinkLocalKey, LinkLocals, Moved, PodTuple,
+    PortBlock, PortBlockKey, Quota, TrackedFlow, inbound_quota, map,
 };
 use testkit::testrun::Programs;
 use testkit::testrun::tables::Table;
@@ -24,8 +24,8 @@ pub(super) struct Tables {
     moved: [Table<PodTuple, Moved>; 2],
     blocks: Table<PortBlockKey, PortBlock>,
     pub(super) quota: Table<u32, Quota>,
-    pub(super) inbound: Table<PodTuple, Note>,
-    pub(super) stack: Table<PodTuple, Note>,
+    pub(super) inbound: Table<PodTuple, TrackedFlow>,
+    pub(super) stack: Table<PodTuple, TrackedFlow>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
     fragment_rings: Table<u32, FragmentRing>,
     link_locals: Table<LinkLocalKey, LinkLocals>,
@@ -266,7 +266,7 @@ fn inside(tuple: &PodTuple) -> Inside {
 }
 
 /// Bits of an entry for packets in both directions.
-fn noted(note: &Note) -> Noted {
+fn noted(note: &TrackedFlow) -> Noted {
     Noted {
         endpoint: note.endpoint,
         out: note.progress_out,

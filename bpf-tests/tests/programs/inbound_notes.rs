@@ -1,6 +1,8 @@
 //! Progress of flows from the outside, by the segments that the outside sends.
 
-use datapath_common::abi::{DEFAULT_CACHE, DestinationClass, Note, PodTuple, TransportAddr, map};
+use datapath_common::abi::{
+    DEFAULT_CACHE, DestinationClass, PodTuple, TrackedFlow, TransportAddr, map,
+};
 use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, DOUBT, tcp};
@@ -37,7 +39,9 @@ fn come(programs: &mut Programs, net: &Net, port: u16, (length, flags): (usize, 
 
 /// Progress of the outside in the connection.
 fn shown(programs: &Programs, net: &Net, port: u16) -> u8 {
-    let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();
+    let notes = programs
+        .table::<PodTuple, TrackedFlow>(map::INBOUND)
+        .unwrap();
     let (own, remote) = (80_u16.to_be(), port.to_be());
     let tuple = PodTuple::new(
         protocol::TCP,

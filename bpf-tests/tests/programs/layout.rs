@@ -1,6 +1,6 @@
 //! The programs use the loader's layout of the mark.
 
-use datapath_common::abi::{Note, PodTuple, map};
+use datapath_common::abi::{PodTuple, TrackedFlow, map};
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
 use loader::bpf::DatapathSettings;
@@ -73,7 +73,7 @@ fn the_stacks_packets_are_told_apart_by_the_layout() {
             };
             let output = programs.run(Program::ToEndpoint, &input).unwrap();
             assert_eq!((output.code, output.mark), (PASS, mark));
-            let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+            let notes = programs.table::<PodTuple, TrackedFlow>(map::STACK).unwrap();
             let is_there = !notes.entries().unwrap().is_empty();
             assert_eq!(is_there, is_noted, "mask {mask:#x}, mark {mark:#x}");
         }

@@ -1,7 +1,7 @@
 //! A pod that gets the address of a former one, but none of its flows.
 
 use datapath_common::abi::{
-    Flow, FlowKey, Note, PodTuple, Quota, TransportAddr, inbound_quota, map,
+    Flow, FlowKey, PodTuple, Quota, TrackedFlow, TransportAddr, inbound_quota, map,
 };
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
@@ -135,7 +135,9 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
             TransportAddr::new(net.outside.into(), 3000_u16.to_be()),
         );
         run(&mut programs, vec![asks(&net, OTHER)]);
-        let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();
+        let notes = programs
+            .table::<PodTuple, TrackedFlow>(map::INBOUND)
+            .unwrap();
         let note = notes.get(&tuple).unwrap().unwrap();
         assert_eq!(note.endpoint, OTHER.ifindex);
         let quotas = programs.table::<u32, Quota>(map::QUOTA).unwrap();
@@ -197,7 +199,7 @@ fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
             "{}: it is not one more",
             net.family()
         );
-        let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+        let notes = programs.table::<PodTuple, TrackedFlow>(map::STACK).unwrap();
         let entries = notes.entries().unwrap();
         let owners: Vec<_> = entries
             .iter()

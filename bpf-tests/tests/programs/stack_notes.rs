@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use datapath_common::abi::{Note, PodTuple, ReapFlow, Room, SharedTable, TransportAddr, map};
+use datapath_common::abi::{
+    PodTuple, ReapFlow, Room, SharedTable, TrackedFlow, TransportAddr, map,
+};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -33,14 +35,14 @@ fn tuple(net: &Net, protocol: u8) -> PodTuple {
 }
 
 /// The entry of that flow.
-fn note(programs: &Programs, net: &Net, protocol: u8) -> Option<Note> {
-    let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+fn note(programs: &Programs, net: &Net, protocol: u8) -> Option<TrackedFlow> {
+    let notes = programs.table::<PodTuple, TrackedFlow>(map::STACK).unwrap();
     notes.get(&tuple(net, protocol)).unwrap()
 }
 
 /// Changes the entry.
-fn change(programs: &Programs, net: &Net, protocol: u8, change: impl FnOnce(&mut Note)) {
-    let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+fn change(programs: &Programs, net: &Net, protocol: u8, change: impl FnOnce(&mut TrackedFlow)) {
+    let notes = programs.table::<PodTuple, TrackedFlow>(map::STACK).unwrap();
     let mut note = note(programs, net, protocol).unwrap();
     change(&mut note);
     notes.put(&tuple(net, protocol), &note).unwrap();

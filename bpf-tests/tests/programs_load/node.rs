@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datapath_common::abi::{
-    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
-    PodTuple, Quota, TransportAddr, map,
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, PodTuple,
+    Quota, TrackedFlow, TransportAddr, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Flows from the outside.
-    pub(crate) fn inbound(&self) -> Table<PodTuple, Note> {
+    pub(crate) fn inbound(&self) -> Table<PodTuple, TrackedFlow> {
         self.table(map::INBOUND)
     }
 

@@ -12,9 +12,9 @@ mod eni;
 mod flow;
 mod gateway;
 mod link_local;
-mod note;
 mod reap;
 mod room;
+mod tracked_flow;
 
 pub use addr::{Addr, TransportAddr};
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
@@ -32,11 +32,11 @@ pub use flow::{
 };
 pub use gateway::GatewayEntry;
 pub use link_local::{LinkLocalKey, LinkLocals};
-pub use note::Note;
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 pub use room::quota::{FlowQuotas, HOST, Quota, endpoint_of_quota, inbound_quota};
 pub use room::share::ShareKey;
 pub use room::{Room, SHARED_TABLES, SharedTable};
+pub use tracked_flow::TrackedFlow;
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
@@ -75,9 +75,9 @@ pub mod map {
     pub const SHARES: &str = "SHARES";
     /// [`super::SharedTable`] -> [`super::Room`]. User space writes it, and the programs count.
     pub const ROOM: &str = "ROOM";
-    /// [`super::PodTuple`] -> [`super::Note`]: flows opened from the outside.
+    /// [`super::PodTuple`] -> [`super::TrackedFlow`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
-    /// [`super::PodTuple`] -> [`super::Note`]: flows that take the host's stack in both directions.
+    /// [`super::PodTuple`] -> [`super::TrackedFlow`]: flows by the host's stack in both directions.
     pub const STACK: &str = "STACK";
     /// [`super::DatagramKey`] -> [`super::Datagram`]: fragmented datagrams.
     pub const FRAGMENTS: &str = "FRAGMENTS";

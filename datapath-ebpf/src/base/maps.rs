@@ -11,8 +11,8 @@ use datapath_common::abi::{
     DEFAULT_STACK, Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, FragmentRing,
     GatewayEntry, LinkLocalKey, LinkLocals, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS,
     MAX_FRAGMENT_RINGS, MAX_FRAGMENTS, MAX_LINK_LOCALS, MAX_PORT_BLOCKS, MAX_QUOTA, MAX_SHARES,
-    Moved, NatControl, Note, PodTuple, PortBlock, PortBlockKey, Quota, Room, SHARED_TABLES,
-    ShareKey,
+    Moved, NatControl, PodTuple, PortBlock, PortBlockKey, Quota, Room, SHARED_TABLES, ShareKey,
+    TrackedFlow,
 };
 use datapath_common::counter::{self, Counter};
 
@@ -91,12 +91,16 @@ pub(crate) static ROOM: Array<Room, { SHARED_TABLES as usize }> = Array::new();
 
 /// Flows opened from the outside.
 #[btf_map]
-pub(crate) static INBOUND: HashMap<PodTuple, Note, { DEFAULT_INBOUND as usize }, NO_PREALLOC> =
-    HashMap::new();
+pub(crate) static INBOUND: HashMap<
+    PodTuple,
+    TrackedFlow,
+    { DEFAULT_INBOUND as usize },
+    NO_PREALLOC,
+> = HashMap::new();
 
 /// Flows that take the host's stack both ways.
 #[btf_map]
-pub(crate) static STACK: HashMap<PodTuple, Note, { DEFAULT_STACK as usize }, NO_PREALLOC> =
+pub(crate) static STACK: HashMap<PodTuple, TrackedFlow, { DEFAULT_STACK as usize }, NO_PREALLOC> =
     HashMap::new();
 
 /// Fragmented datagrams.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use datapath_common::abi::{Flow, FlowKey, Note, inbound_quota};
+use datapath_common::abi::{Flow, FlowKey, TrackedFlow, inbound_quota};
 use ipam::Family;
 
 use super::crowd::Crowded;
@@ -39,7 +39,7 @@ impl Shortages {
     }
 
     /// For a noted flow. Nothing limits an endpoint's notes of the host's stack.
-    pub(crate) fn of_note(&self, kind: NoteKind, note: &Note) -> Short {
+    pub(crate) fn of_note(&self, kind: NoteKind, note: &TrackedFlow) -> Short {
         let key = inbound_quota(note.endpoint);
         let is_full = kind == NoteKind::Inbound && self.quotas.contains(&key);
         Short::from(self.tables.notes(kind) || is_full)

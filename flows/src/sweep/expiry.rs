@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, TransportAddr};
+use datapath_common::abi::{Flow, FlowKey, PodTuple, TrackedFlow, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{MORE, Phase, SUSPECT};
 
@@ -103,7 +103,7 @@ impl Expiry<'_> {
 
     /// Timeout of a noted flow at this moment.
     #[must_use]
-    pub fn note_lifetime(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Duration {
+    pub fn note_lifetime(&self, kind: NoteKind, tuple: &PodTuple, note: &TrackedFlow) -> Duration {
         let phase = note_phase(kind, tuple, note);
         let lifetime = match kind {
             NoteKind::Inbound => self.lifetimes.of_inbound(tuple, note),
@@ -134,13 +134,13 @@ impl Expiry<'_> {
 
     /// True if a noted flow has been idle for too long.
     #[must_use]
-    pub fn is_note_over(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> bool {
+    pub fn is_note_over(&self, kind: NoteKind, tuple: &PodTuple, note: &TrackedFlow) -> bool {
         self.idle(note.last_seen) >= self.note_lifetime(kind, tuple, note) + GRAIN
     }
 
     /// True if an idle note may only be removed once conntrack has no entry of it.
     #[must_use]
-    pub fn is_to_be_asked(&self, tuple: &PodTuple, note: &Note) -> bool {
+    pub fn is_to_be_asked(&self, tuple: &PodTuple, note: &TrackedFlow) -> bool {
         self.is_asked(tuple.protocol, note_phase(NoteKind::Stack, tuple, note))
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let lifetimes = Lifetimes::default();
         let over = |out, is_pressed| {
             let tuple = PodTuple::new(protocol::UDP, at(POD, 1), at(REMOTE, 2));
-            let note = Note::new(&tuple, 0, 7, out);
+            let note = TrackedFlow::new(&tuple, 0, 7, out);
             let seconds = (0..10_000).find(|seconds| {
                 let expiry = expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
                 expiry.is_note_over(NoteKind::Inbound, &tuple, &note)
@@ -316,7 +316,7 @@ mod tests {
         let lifetimes = Lifetimes::default();
         let over = |progress: (u8, u8), is_pressed| {
             let tuple = PodTuple::new(protocol::TCP, at(POD, 1), at(REMOTE, 2));
-            let mut inbound = Note::new(&tuple, 0, 7, progress.0);
+            let mut inbound = TrackedFlow::new(&tuple, 0, 7, progress.0);
             inbound.progress_in = progress.1;
             let seconds = (0..10_000).find(|seconds| {
                 let expiry = expiry(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
@@ -340,7 +340,7 @@ mod tests {
         assert!(!expiry.is_note_over(
             NoteKind::Inbound,
             &tuple,
-            &Note::new(&tuple, u64::MAX, 7, 0)
+            &TrackedFlow::new(&tuple, u64::MAX, 7, 0)
         ));
     }
 }

@@ -1,6 +1,6 @@
 //! Sweeps of model maps.
 
-use datapath_common::abi::{FlowKey, FlowQuotas, Moved, Note, PodTuple, TransportAddr};
+use datapath_common::abi::{FlowKey, FlowQuotas, Moved, PodTuple, TrackedFlow, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
@@ -113,11 +113,11 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         maps.open(key(50_003), REMOTE, 0, 0);
         maps.notes
             .inbound
-            .insert(inbound, Note::new(&inbound, START, ENDPOINT + 1, 0));
+            .insert(inbound, TrackedFlow::new(&inbound, START, ENDPOINT + 1, 0));
         let earlier = PodTuple::new(protocol::UDP, at(POD, 1), at(REMOTE, 2));
         maps.notes
             .inbound
-            .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
+            .insert(earlier, TrackedFlow::new(&earlier, START, ENDPOINT - 1, 0));
     }
     // The datapath does not know OTHER, and the set of endpoints is unknown.
     let sweep = sweeper.sweep(&SweepInput::default(), false).unwrap();
@@ -148,7 +148,7 @@ fn an_address_is_quiet_once_a_sweep_found_nothing_of_its_last_owner() {
     assert!(is_quiet(&mut sweeper, &[]));
     // Notes count as flows do, also one that would go by its age.
     let tuple = stack(protocol::UDP, 8080);
-    let note = Note::new(&tuple, 1, ENDPOINT, DATA);
+    let note = TrackedFlow::new(&tuple, 1, ENDPOINT, DATA);
     sweeper.tables.maps().notes.stack.insert(tuple, note);
     assert!(!is_quiet(&mut sweeper, &[]), "there was a note");
     assert!(is_quiet(&mut sweeper, &[]));
@@ -169,12 +169,14 @@ fn notes_from_outside_go_when_they_are_idle() {
     let note = |port| PodTuple::new(protocol::UDP, at(POD, port), at(REMOTE, 2));
     {
         let mut maps = sweeper.tables.maps();
-        maps.notes
-            .inbound
-            .insert(note(1), Note::new(&note(1), START - 3_100, ENDPOINT, 0));
-        maps.notes
-            .inbound
-            .insert(note(2), Note::new(&note(2), START - 3_100, ENDPOINT, DATA));
+        maps.notes.inbound.insert(
+            note(1),
+            TrackedFlow::new(&note(1), START - 3_100, ENDPOINT, 0),
+        );
+        maps.notes.inbound.insert(
+            note(2),
+            TrackedFlow::new(&note(2), START - 3_100, ENDPOINT, DATA),
+        );
     }
     assert_eq!(
         sweeper.sweep(&around(&[POD]), false).unwrap().reaped.idle,
@@ -321,7 +323,7 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
         maps.now = 100_000_000;
         for (tuple, age, out, inward) in ages {
             let seen = maps.now - age * u64::from(HERTZ);
-            let mut note = Note::new(&tuple, seen, ENDPOINT, out);
+            let mut note = TrackedFlow::new(&tuple, seen, ENDPOINT, out);
             note.progress_in = inward;
             maps.notes.stack.insert(tuple, note);
         }
@@ -346,7 +348,7 @@ fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
         let now = maps.now;
         maps.notes
             .stack
-            .insert(other, Note::new(&other, now, ENDPOINT + 1, SYN));
+            .insert(other, TrackedFlow::new(&other, now, ENDPOINT + 1, SYN));
         maps.conntrack.entries.push(other);
     }
     assert_eq!(
@@ -363,7 +365,7 @@ fn closed_connections_of_the_stack_are_not_asked_for_where_room_is_short() {
         {
             let mut maps = sweeper.tables.maps();
             let seen = maps.now - 200 * u64::from(HERTZ);
-            let mut note = Note::new(&closed, seen, ENDPOINT, SYN | DATA | FIN);
+            let mut note = TrackedFlow::new(&closed, seen, ENDPOINT, SYN | DATA | FIN);
             note.progress_in = SYN | DATA | FIN;
             maps.notes.stack.insert(closed, note);
             maps.conntrack.entries = vec![closed];

@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result};
 use api::types::FlowKind;
 use api::types::{FlowFilter, NatFlow, NatFlows, NatFlushed};
-use datapath_common::abi::{Addr, Flow, FlowKey, Note, PodTuple, REAP_BATCH, ReapFlow, ReapNote};
+use datapath_common::abi::{
+    Addr, Flow, FlowKey, PodTuple, REAP_BATCH, ReapFlow, ReapNote, TrackedFlow,
+};
 use ipam::Family;
 
 use super::protocols;
@@ -111,7 +113,7 @@ fn translated(expiry: &Expiry<'_>, family: Family, key: &FlowKey, flow: &Flow) -
     }
 }
 
-fn noted(expiry: &Expiry<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> NatFlow {
+fn noted(expiry: &Expiry<'_>, kind: NoteKind, tuple: &PodTuple, note: &TrackedFlow) -> NatFlow {
     let idle = expiry.idle(note.last_seen);
     let lifetime = expiry.note_lifetime(kind, tuple, note);
     NatFlow {

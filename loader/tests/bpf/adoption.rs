@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aya::maps::{Array, Map, MapData, MapInfo};
 use datapath_common::abi::{
-    Addr, CACHE_GROUPS, DestinationClass, GROUP_COUNTED, Moved, Note, PodTuple, TransportAddr,
-    given_up, group_of, map,
+    Addr, CACHE_GROUPS, DestinationClass, GROUP_COUNTED, Moved, PodTuple, TrackedFlow,
+    TransportAddr, given_up, group_of, map,
 };
 use datapath_common::counter::Program;
 use flows::Tables as _;
@@ -221,7 +221,7 @@ fn notes_that_user_space_makes_are_looked_for() {
         };
         let (stack, moved) = (of(1000), of(1001));
         assert_ne!(group_of(&stack), group_of(&moved));
-        let note = Note::new(&stack, 1, 7, 0);
+        let note = TrackedFlow::new(&stack, 1, 7, 0);
         let to = Moved::new(1, 5000);
         for _again in 0..2 {
             nat.notes.note(&stack, &note).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ::flows::model::Model;
-use datapath_common::abi::{Flow, FlowKey, Moved, Note, TransportAddr};
+use datapath_common::abi::{Flow, FlowKey, Moved, TrackedFlow, TransportAddr};
 use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
@@ -92,7 +92,7 @@ impl Scene {
     fn note(&self, tuple: &Tuple, eni: Option<u8>) {
         let key = Packet::from(tuple).tuple().unwrap();
         let endpoint = self.identity(&tuple.source.address.to_string());
-        let note = Note::new(&key, 0, endpoint, 0).by(eni);
+        let note = TrackedFlow::new(&key, 0, endpoint, 0).by(eni);
         self.flows.maps().notes.stack.insert(key, note);
     }
 }
@@ -385,7 +385,7 @@ fn a_known_flow_keeps_its_way() {
     let key = Packet::from(&tuple("tcp", pod, "1.1.1.1:9"))
         .tuple()
         .unwrap();
-    let note = Note::new(&key, 0, identity, 0);
+    let note = TrackedFlow::new(&key, 0, identity, 0);
     scene.flows.maps().notes.inbound.insert(key, note);
     assert_eq!(scene.says("tcp", pod, "1.1.1.1:9").1, "inbound");
     let dropped = scene.says("47", "10.0.1.65", "1.1.1.1");

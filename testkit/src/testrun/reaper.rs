@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use datapath_common::abi::{
     CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, FragmentRing, GROUP_COUNTED, LinkLocalKey,
-    LinkLocals, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow,
-    ReapHeader, ReapKind, ReapNote, Room, SHARED_TABLES, ShareKey, map,
+    LinkLocals, Moved, PodTuple, PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader,
+    ReapKind, ReapNote, Room, SHARED_TABLES, ShareKey, TrackedFlow, map,
 };
 use datapath_common::config;
 use loader::bpf::{BlockedSignals, NatTables};
@@ -144,8 +144,8 @@ impl Programs {
         for moved in [map::MOVED_V4, map::MOVED_V6] {
             self.table::<PodTuple, Moved>(moved)?.clear()?;
         }
-        self.table::<PodTuple, Note>(map::INBOUND)?.clear()?;
-        self.table::<PodTuple, Note>(map::STACK)?.clear()?;
+        self.table::<PodTuple, TrackedFlow>(map::INBOUND)?.clear()?;
+        self.table::<PodTuple, TrackedFlow>(map::STACK)?.clear()?;
         self.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS)?
             .clear()?;
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;

@@ -3,7 +3,7 @@
 
 use core::ptr;
 
-use datapath_common::abi::{Note, PodTuple, ReapFlow};
+use datapath_common::abi::{PodTuple, ReapFlow, TrackedFlow};
 use datapath_common::progress;
 
 use super::index;
@@ -17,7 +17,11 @@ use crate::nat::tables::lock::{lock, unlock};
 ///
 /// The entry is changed in place and not removed, since only garbage collection removes entries.
 #[inline(always)]
-pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option<u32> {
+pub(super) fn take_over(
+    found: *mut TrackedFlow,
+    tuple: &PodTuple,
+    to: &TrackedFlow,
+) -> Option<u32> {
     // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
     unsafe {
         lock(&raw mut (*found).lock);
@@ -39,7 +43,7 @@ pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option
 
 /// True if a flow is this endpoint's.
 #[inline(always)]
-pub(super) fn is_owned_by(found: *const Note, endpoint: u32) -> bool {
+pub(super) fn is_owned_by(found: *const TrackedFlow, endpoint: u32) -> bool {
     // SAFETY: a map's value stays readable while the program runs.
     let of = unsafe { ptr::read_volatile(&raw const (*found).endpoint) };
     of == endpoint
@@ -47,7 +51,7 @@ pub(super) fn is_owned_by(found: *const Note, endpoint: u32) -> bool {
 
 /// True if a value is the flow of its tuple still.
 #[inline(always)]
-pub(super) fn is_alive(found: *const Note, tuple: &PodTuple) -> bool {
+pub(super) fn is_alive(found: *const TrackedFlow, tuple: &PodTuple) -> bool {
     // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow clears
     // it together with the rest.
     unsafe { ptr::read_volatile(&raw const (*found).dead) == 0 && (*found).is_of(tuple) }
@@ -57,7 +61,7 @@ pub(super) fn is_alive(found: *const Note, tuple: &PodTuple) -> bool {
 /// ([`ReapFlow::ALWAYS`]). Returns its owner, if it did.
 #[inline(always)]
 pub(super) fn retire(
-    table: &impl Table<PodTuple, Note>,
+    table: &impl Table<PodTuple, TrackedFlow>,
     tuple: &PodTuple,
     last_seen: u64,
 ) -> Option<u32> {
@@ -107,7 +111,12 @@ impl Shown {
 /// Keeps an endpoint's flow alive, as [`flow`](crate::nat::flow) does it, and records the progress
 /// of a side; returns true if the flow is alive.
 #[inline(always)]
-pub(super) fn refresh(found: *mut Note, tuple: &PodTuple, endpoint: u32, shown: Shown) -> bool {
+pub(super) fn refresh(
+    found: *mut TrackedFlow,
+    tuple: &PodTuple,
+    endpoint: u32,
+    shown: Shown,
+) -> bool {
     if !is_owned_by(found, endpoint) {
         return false;
     }

@@ -1,6 +1,6 @@
 //! Flows opened from outside the exempt destinations, whose answers are not translated.
 
-use datapath_common::abi::{Note, PodTuple};
+use datapath_common::abi::{PodTuple, TrackedFlow};
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
@@ -89,13 +89,13 @@ pub(in crate::nat) fn note(
 /// Notes a flow that the endpoint does not have, in place of a former one's if there is one.
 #[inline(always)]
 fn anew(
-    found: Option<*mut Note>,
+    found: Option<*mut TrackedFlow>,
     tuple: &PodTuple,
     endpoint: u32,
     shown: u8,
 ) -> Result<(), DropReason> {
     quota::take_inbound(endpoint)?;
-    let value = Note::new(tuple, clock::now(), endpoint, shown);
+    let value = TrackedFlow::new(tuple, clock::now(), endpoint, shown);
     if let Some(found) = found
         && let Some(former) = entry::take_over(found, tuple, &value)
     {

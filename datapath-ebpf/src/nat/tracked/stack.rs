@@ -5,7 +5,7 @@
 
 use core::ptr;
 
-use datapath_common::abi::{Note, PodTuple, SharedTable};
+use datapath_common::abi::{PodTuple, SharedTable, TrackedFlow};
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
@@ -71,14 +71,18 @@ pub(in crate::nat) fn note(request: &FlowQuery, side: Direction) -> Result<(), D
 
 /// Notes a flow that the endpoint does not have, in place of a former one's if there is one.
 #[inline(always)]
-fn anew(found: Option<*mut Note>, request: &FlowQuery, side: Direction) -> Result<(), DropReason> {
+fn anew(
+    found: Option<*mut TrackedFlow>,
+    request: &FlowQuery,
+    side: Direction,
+) -> Result<(), DropReason> {
     let tuple = &request.tuple;
     let shown = progress::of_packet(tuple.protocol, request.tcp_flags);
     let (out, inward) = match side {
         Direction::FromPod => (shown, 0),
         Direction::ToPod => (0, shown),
     };
-    let mut value = Note::new(tuple, clock::now(), request.endpoint, out);
+    let mut value = TrackedFlow::new(tuple, clock::now(), request.endpoint, out);
     value.progress_in = inward;
     value.eni = request.eni;
     value.unmarked = request.unmarked;
@@ -126,7 +130,7 @@ pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
     clippy::cast_possible_truncation,
     reason = "the low word of the time is kept"
 )]
-fn shown(found: *const Note, tuple: &PodTuple, tcp_flags: u8) -> u8 {
+fn shown(found: *const TrackedFlow, tuple: &PodTuple, tcp_flags: u8) -> u8 {
     let shown = progress::of_packet(tuple.protocol, tcp_flags);
     if tuple.protocol == protocol::TCP {
         return shown;
@@ -146,7 +150,7 @@ fn shown(found: *const Note, tuple: &PodTuple, tcp_flags: u8) -> u8 {
 }
 
 #[inline(always)]
-fn mark(found: *const Note) -> IngressEni {
+fn mark(found: *const TrackedFlow) -> IngressEni {
     // SAFETY: as for `shown`.
     let (eni, unmarked) = unsafe {
         (

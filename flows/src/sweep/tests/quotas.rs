@@ -93,9 +93,10 @@ fn flows_from_outside_have_a_count_of_their_own() {
         maps.open(key(50_000), POD, ENDPOINT, 0);
         maps.quotas.insert(ENDPOINT, 1);
         for port in 1..=3 {
-            maps.notes
-                .inbound
-                .insert(note(port), Note::new(&note(port), START, ENDPOINT, 0));
+            maps.notes.inbound.insert(
+                note(port),
+                TrackedFlow::new(&note(port), START, ENDPOINT, 0),
+            );
         }
     }
     let around = around(&[POD]);
@@ -120,7 +121,7 @@ fn the_fullest_quota_is_told() {
         "the host's"
     );
     for port in 1..=3 {
-        let value = Note::new(&note(port), START, ENDPOINT, 0);
+        let value = TrackedFlow::new(&note(port), START, ENDPOINT, 0);
         let mut maps = sweeper.tables.maps();
         maps.notes.inbound.insert(note(port), value);
         *maps.quotas.entry(inbound_quota(ENDPOINT)).or_default() += 1;

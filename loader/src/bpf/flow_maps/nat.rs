@@ -5,9 +5,9 @@ use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, PodTuple, PortBlock,
     PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, Room, SharedTable,
-    map,
+    TrackedFlow, map,
 };
 use flows::{Capacities, CompatLookups, LookupControl, NatCounters, NoteKind, Refused, Tables};
 use ipam::Family;
@@ -42,7 +42,7 @@ impl<T> PerFamily<T> {
 pub struct NatTables {
     flows: PerFamily<Table<FlowKey, Flow>>,
     moved: PerFamily<Table<PodTuple, Moved>>,
-    inbound: Table<PodTuple, Note>,
+    inbound: Table<PodTuple, TrackedFlow>,
     stack: SharedStack,
     groups: Groups,
     limits: LimitTables,
@@ -251,7 +251,7 @@ impl Tables for NatTables {
         flow.with_context(reading(flows_name(family)))
     }
 
-    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &TrackedFlow)) -> Result<()> {
         match kind {
             NoteKind::Inbound => self.inbound.each(show).with_context(reading(map::INBOUND)),
             NoteKind::Stack => {
@@ -261,7 +261,7 @@ impl Tables for NatTables {
         }
     }
 
-    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>> {
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<TrackedFlow>> {
         match kind {
             NoteKind::Inbound => {
                 let note = self.inbound.get(tuple, 0);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use aya_obj::generated::BPF_NOEXIST;
-use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple, TrackedFlow, map};
 
 use crate::bpf::flow_maps::cache::Cache;
 use crate::bpf::flow_maps::flow_groups::Groups;
@@ -51,7 +51,7 @@ impl Notes for StackNotes {
             .context("cannot read the map ADDRESSES")
     }
 
-    fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
+    fn note(&self, tuple: &PodTuple, note: &TrackedFlow) -> Result<()> {
         let stack = self.stack.get();
         let there = stack.table.get(tuple, 0);
         if there.context("cannot read the map STACK")?.is_some() {

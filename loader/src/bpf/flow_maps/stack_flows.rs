@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use aya::Ebpf;
-use datapath_common::abi::{Note, PodTuple, map};
+use datapath_common::abi::{PodTuple, TrackedFlow, map};
 
 use crate::bpf::flow_maps::nat::{capacity, table};
 use crate::bpf::sys::table::Table;
@@ -14,7 +14,7 @@ use crate::bpf::sys::table::Table;
 /// The map of notes, and the reaper.
 pub(in crate::bpf) struct Stack {
     /// The map.
-    pub(in crate::bpf) table: Table<PodTuple, Note>,
+    pub(in crate::bpf) table: Table<PodTuple, TrackedFlow>,
     /// Its room.
     pub(in crate::bpf) capacity: u32,
     /// The reaper that was loaded with it.

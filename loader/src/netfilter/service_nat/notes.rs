@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, TransportAddr};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple, TrackedFlow, TransportAddr};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN};
 
@@ -24,7 +24,7 @@ pub fn note<E>(
     entry: &Entry,
     now: u64,
     find: impl Fn(IpAddr) -> Result<Option<AddressEntry>, E>,
-) -> Result<Option<(PodTuple, Note)>, E> {
+) -> Result<Option<(PodTuple, TrackedFlow)>, E> {
     let pod = |address| Ok(find(address)?.filter(AddressEntry::is_endpoint));
     // After NAT, packets of the opening side are the answers with both ends swapped.
     let (from, to) = (entry.reply.destination, entry.reply.source);
@@ -40,7 +40,7 @@ pub fn note<E>(
             Opener::Pod => (opened, answered),
             Opener::Remote => (answered, opened),
         };
-        let mut note = Note::new(&tuple, now, of.identity(), out).by(eni);
+        let mut note = TrackedFlow::new(&tuple, now, of.identity(), out).by(eni);
         note.progress_in = inward;
         (tuple, note)
     }))
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    fn noted(entry: &Entry) -> Option<(PodTuple, Note)> {
+    fn noted(entry: &Entry) -> Option<(PodTuple, TrackedFlow)> {
         let Ok(noted) = note::<Infallible>(entry, 5, |address| Ok(find(address)));
         noted
     }

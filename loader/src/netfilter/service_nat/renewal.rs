@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
-use datapath_common::abi::{AddressEntry, Note, PodTuple};
+use datapath_common::abi::{AddressEntry, PodTuple, TrackedFlow};
 
 use super::notes::{is_translated, note};
 use crate::netfilter::conntrack::{Conntrack, Entry};
@@ -28,7 +28,7 @@ pub trait Notes: Send {
     ///
     /// # Errors
     /// When the kernel refuses, for want of room too.
-    fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()>;
+    fn note(&self, tuple: &PodTuple, note: &TrackedFlow) -> Result<()>;
 }
 
 /// Translated flows, by their addresses that may belong to pods which the datapath does not have
@@ -106,7 +106,7 @@ mod tests {
     #[derive(Default)]
     struct Maps {
         pods: RefCell<BTreeSet<IpAddr>>,
-        noted: RefCell<BTreeMap<PodTuple, Note>>,
+        noted: RefCell<BTreeMap<PodTuple, TrackedFlow>>,
     }
 
     impl Notes for Maps {
@@ -119,7 +119,7 @@ mod tests {
             Ok(self.pods.borrow().contains(&address).then_some(entry))
         }
 
-        fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
+        fn note(&self, tuple: &PodTuple, note: &TrackedFlow) -> Result<()> {
             self.noted.borrow_mut().insert(*tuple, *note);
             Ok(())
         }

@@ -9,7 +9,7 @@ use super::flow::{PodTuple, bpf_spin_lock};
 /// because service NAT there may have translated it (`STACK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Note {
+pub struct TrackedFlow {
     /// When its last packet passed, in jiffies.
     pub last_seen: u64,
     /// Guards `dead`, and `last_seen` of a flow that has been idle.
@@ -39,7 +39,7 @@ pub struct Note {
     reserved_lane: u16,
 }
 
-impl Note {
+impl TrackedFlow {
     /// A value.
     #[inline(always)]
     #[must_use]
@@ -101,4 +101,4 @@ impl Note {
     }
 }
 
-const _: () = assert!(size_of::<Note>() == 40);
+const _: () = assert!(size_of::<TrackedFlow>() == 40);
