@@ -71,7 +71,7 @@ pub(super) const FAULTS: &[Fault] = &[
             },
             Mutant {
                 guard: "blocks in use are claimed in the object of a backup",
-                file: "kubernetes/src/node/node_pools.rs",
+                file: "kubernetes/src/node/node_pools/mod.rs",
                 code: "if !held.is_empty() {",
                 without: "if false {",
                 test: beside(

@@ -8,7 +8,7 @@ pub(super) const FAULTS: &[Fault] = &[
         symptom: "Prefixes never go back",
         mutants: &[Mutant {
             guard: "idle blocks go after a delay",
-            file: "fleet/src/member/release.rs",
+            file: "fleet/src/member/release/mod.rs",
             code: "since.is_some_and(|since| now.since(since) >= self.policy.delay)",
             without: "since.is_some_and(|_| false)",
             test: fleet("release::what_nobody_claims_goes_after_the_delay_and_the_grace"),
@@ -166,7 +166,7 @@ pub(super) const FAULTS: &[Fault] = &[
         symptom: "Fields of others are overwritten",
         mutants: &[Mutant {
             guard: "a patch has what changes",
-            file: "kubernetes/src/operation/patch.rs",
+            file: "kubernetes/src/operation/patch/mod.rs",
             code: "    let there = &object[\"spec\"][\"ipam\"];\n    let mut ipam = Map::new();\n",
             without: "    let there = &object[\"spec\"][\"ipam\"];\n    let keys = there.as_object().into_iter().flat_map(Map::keys);\n    \
                       let mut ipam: Map<String, Value> = keys.map(|key| (key.clone(), Value::Null)).collect();\n",
