@@ -62,6 +62,21 @@ pub enum Ipam {
     Delegated(String),
 }
 
+impl Ipam {
+    /// The source that the section `ipam` names. Called for IPAM alone, the plugin is the agent's.
+    fn of(role: Role, section: &Fields<'_>) -> Result<Self, Failure> {
+        let kind = section.text("type")?.filter(|kind| *kind != IPAM_PLUGIN);
+        let Some(kind) = kind.filter(|_| role == Role::Interface) else {
+            return Ok(Self::Agent);
+        };
+        if kind.contains('/') || kind.is_empty() {
+            let allowed = "a plugin's name, without a folder, is allowed";
+            return Err(section.wrong("type", allowed));
+        }
+        Ok(Self::Delegated(kind.to_owned()))
+    }
+}
+
 /// A network configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -109,17 +124,7 @@ impl Config {
         let name = network_name(&all)?;
         let empty = Map::new();
         let ipam_fields = all.object("ipam")?.unwrap_or(Fields::new(&empty, "ipam."));
-        let ipam = match (role, ipam_fields.text("type")?) {
-            (Role::Ipam, _) | (Role::Interface, None) => Ipam::Agent,
-            (Role::Interface, Some(kind)) if kind == IPAM_PLUGIN => Ipam::Agent,
-            (Role::Interface, Some(kind)) => {
-                if kind.contains('/') || kind.is_empty() {
-                    let allowed = "a plugin's name, without a folder, is allowed";
-                    return Err(ipam_fields.wrong("type", allowed));
-                }
-                Ipam::Delegated(kind.to_owned())
-            }
-        };
+        let ipam = Ipam::of(role, &ipam_fields)?;
         // Our fields are beside `type`: in the IPAM section if the plugin is only called for IPAM.
         let (ours, more) = match (role, &ipam) {
             (Role::Ipam, _) => (&ipam_fields, None),
