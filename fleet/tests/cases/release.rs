@@ -102,6 +102,7 @@ fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     });
     bed.run(Duration::from_mins(2));
     assert_eq!(marks(&bed), BTreeSet::new(), "they go with the blocks");
+    bed.assert_at_rest("after the release");
     let released = events(&bed, Reason::BlocksReleased).join("\n");
     for block in &given {
         assert_eq!(released.matches(block).count(), 1, "{block}: {released}");

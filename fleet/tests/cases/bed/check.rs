@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ec2_fake::{AttachState, InstanceState};
+use fleet::Task;
 use serde_json::Value;
 
 use super::{Bed, CLUSTER};
@@ -35,6 +36,19 @@ impl Bed {
                 }
             }
         }
+    }
+
+    /// The operator has nothing left to do: a look at every node brings no call and no write. What it
+    /// would bring was missed when it became due.
+    pub(crate) fn assert_at_rest(&mut self, what: &str) {
+        let at = self.at();
+        let list = self.api.list();
+        self.fleet.take(list, at);
+        let works = self.fleet.work(at).into_iter().map(|work| work.task);
+        let missed: Vec<Task> = works
+            .filter(|it| matches!(it, Task::Call(_) | Task::Patch { .. }))
+            .collect();
+        assert!(missed.is_empty(), "{what}: missed {missed:#?}");
     }
 
     /// ENIs that the cluster made: all are attached, and go with their instance.

@@ -137,6 +137,7 @@ impl Play {
             self.bed.run(Duration::from_secs(5));
             self.check();
         }
+        self.bed.assert_at_rest(&format!("play {}", self.seed));
         for number in 0..self.agents.len() {
             self.see(number);
             self.count(number);
