@@ -10,7 +10,7 @@ use super::bed::{Bed, NODES, SOON, node_name, world};
 /// The statements of the policy, each with the call that lacks it first. Each operator goes on where
 /// the one before was refused, so those of creations come first.
 const CASES: [(&str, &str); 8] = [
-    ("Read", "DescribeSecurityGroups"),
+    ("Read", "Describe"),
     ("AssignInVpc", "AssignPrivateIpAddresses"),
     ("TagAtCreation", "CreateNetworkInterface"),
     ("CreateTaggedInterface", "CreateNetworkInterface"),

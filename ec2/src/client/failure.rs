@@ -9,7 +9,7 @@ use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId as _;
 use cloud::{Class, Failure};
 
-use super::Named;
+use super::Sent;
 use crate::shape::FieldError;
 
 /// The code of a call that was not sent, because there were no credentials to sign it with.
@@ -19,7 +19,7 @@ const NOT_SENT: &str = "NotSent";
 /// Longer bodies of answers are no help.
 const CAUSE: usize = 512;
 
-impl Named {
+impl Sent {
     /// A failure by an error of the SDK.
     pub(super) fn failed<E>(self, error: &SdkError<E, HttpResponse>) -> Failure
     where
@@ -51,12 +51,12 @@ impl Named {
             Some(request) => format!("{message} (request {request})"),
             None => message,
         };
-        Failure::answered(self.action, status, code, &self.about(&message))
+        Failure::answered(self.0, status, code, &message)
     }
 
     /// A call without an answer that can be used.
     pub(super) fn unanswered(self, reason: &str) -> Failure {
-        Failure::unanswered(self.action, &self.about(reason))
+        Failure::unanswered(self.0, reason)
     }
 
     /// An answer with a field that cannot be used: its effect has to be read.
@@ -75,19 +75,10 @@ impl Named {
 
     fn refused(self, code: &str, class: Class, reason: &str) -> Failure {
         Failure {
-            action: self.action,
+            action: self.0,
             class,
             code: code.to_owned(),
-            message: self.about(reason),
-        }
-    }
-
-    /// A message with the call's name where the action has another.
-    fn about(self, message: &str) -> String {
-        if self.name == self.action.name() {
-            message.to_owned()
-        } else {
-            format!("{}: {message}", self.name)
+            message: reason.to_owned(),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Client {
     /// Makes a call within the time limit, and counts it.
     async fn timed<T>(
         &self,
-        call: Named,
+        call: Sent,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let begun = Instant::now();
@@ -84,7 +84,7 @@ impl Client {
             Err(call.unanswered(&reason))
         });
         self.meter
-            .count(call.name, result.as_ref().err(), begun.elapsed());
+            .count(call.0.name(), result.as_ref().err(), begun.elapsed());
         if let Err(failure) = &result
             && failure.class == Class::Credentials
         {
@@ -94,20 +94,13 @@ impl Client {
     }
 
     async fn sent(&self, step: &Step, trial: bool) -> Result<Outcome, Failure> {
-        let action = step.action();
-        let call = Named {
-            name: action.name(),
-            action,
-        };
+        let call = Sent(step.action());
         let sdk = self.sdk();
         self.timed(call, send::step(&sdk, call, step, trial)).await
     }
 
     async fn page(&self, query: &Query, trial: bool) -> Result<Page, Failure> {
-        let call = Named {
-            name: query.what.action().name(),
-            action: query.what.action(),
-        };
+        let call = Sent(query.what.action());
         let sdk = self.sdk();
         let ask = match cursor::ask(query, self.page, trial) {
             Ok(Some(ask)) => ask,
@@ -157,12 +150,9 @@ impl Ec2 for Client {
     }
 }
 
-/// A call by its name, and the budget that it takes of.
+/// A call that is sent, for its failures.
 #[derive(Clone, Copy, Debug)]
-struct Named {
-    name: &'static str,
-    action: Action,
-}
+struct Sent(Action);
 
 /// The configuration with a cache that holds no credentials yet.
 fn fresh(config: &Config) -> Config {

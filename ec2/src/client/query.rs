@@ -5,7 +5,7 @@ use aws_sdk_ec2::types::Reservation;
 use cloud::Failure;
 use cloud::call::query::{Items, Page, What};
 
-use super::Named;
+use super::Sent;
 use super::cursor::Ask;
 use crate::shape::{self, FieldError};
 
@@ -24,12 +24,7 @@ macro_rules! listed {
 }
 
 /// Reads a page.
-pub(super) async fn page(
-    sdk: &Client,
-    call: Named,
-    what: &What,
-    ask: Ask,
-) -> Result<Page, Failure> {
+pub(super) async fn page(sdk: &Client, call: Sent, what: &What, ask: Ask) -> Result<Page, Failure> {
     let (items, token) = match what {
         What::Enis(_) => {
             let answer = listed!(sdk, call, ask, describe_network_interfaces);
@@ -61,7 +56,7 @@ fn current(ask: &Ask) -> Option<String> {
 
 type Part = (Items, Option<String>);
 
-async fn instances(sdk: &Client, call: Named, ask: &Ask) -> Result<Part, Failure> {
+async fn instances(sdk: &Client, call: Sent, ask: &Ask) -> Result<Part, Failure> {
     let answer = listed!(sdk, call, ask, describe_instances);
     let reservations = answer.reservations().iter();
     let instances = reservations.flat_map(Reservation::instances);
@@ -70,7 +65,7 @@ async fn instances(sdk: &Client, call: Named, ask: &Ask) -> Result<Part, Failure
 }
 
 /// EC2 has all addresses in one answer, and takes neither a size nor a token.
-async fn addresses(sdk: &Client, call: Named, ask: &Ask) -> Result<Items, Failure> {
+async fn addresses(sdk: &Client, call: Sent, ask: &Ask) -> Result<Items, Failure> {
     let request = sdk.describe_addresses().dry_run(ask.trial);
     let answer = request.send().await.map_err(|error| call.failed(&error))?;
     // An address of the account that is in no VPC has no allocation.
@@ -79,7 +74,7 @@ async fn addresses(sdk: &Client, call: Named, ask: &Ask) -> Result<Items, Failur
     Ok(Items::Addresses(all(call, in_vpcs, shape::elastic)?))
 }
 
-async fn network(sdk: &Client, call: Named, what: &What, ask: &Ask) -> Result<Part, Failure> {
+async fn network(sdk: &Client, call: Sent, what: &What, ask: &Ask) -> Result<Part, Failure> {
     Ok(match what {
         What::RouteTables => {
             let answer = listed!(sdk, call, ask, describe_route_tables);
@@ -106,7 +101,7 @@ async fn network(sdk: &Client, call: Named, what: &What, ask: &Ask) -> Result<Pa
 
 /// All objects of a page, or the first fault of one.
 fn all<'a, S: 'a, T>(
-    call: Named,
+    call: Sent,
     shown: impl IntoIterator<Item = &'a S>,
     shape: impl Fn(&'a S) -> Result<T, FieldError>,
 ) -> Result<Vec<T>, Failure> {

@@ -9,13 +9,13 @@ use cloud::node::{Blocks, Create, Outcome, Step};
 use cloud::{AllocationId, AttachmentId, EniId, Failure, GroupId, InstanceId, Kind, Tags};
 use ipnet::IpNet;
 
-use super::Named;
+use super::Sent;
 use crate::shape::{FieldError, Object, eni};
 
 /// Sends a step. A trial is judged and not carried out.
 pub(super) async fn step(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     step: &Step,
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -43,7 +43,7 @@ pub(super) async fn step(
 
 async fn create(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     create: &Create,
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -79,7 +79,7 @@ fn specification(tags: &Tags) -> TagSpecification {
 
 async fn attach(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     (eni, instance, index): (&EniId, &InstanceId, u16),
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -95,12 +95,7 @@ async fn attach(
     Ok(Outcome::Attached(id))
 }
 
-async fn assign(
-    sdk: &Client,
-    call: Named,
-    eni: &EniId,
-    blocks: Blocks,
-) -> Result<Outcome, Failure> {
+async fn assign(sdk: &Client, call: Sent, eni: &EniId, blocks: Blocks) -> Result<Outcome, Failure> {
     let request = sdk
         .assign_private_ip_addresses()
         .network_interface_id(eni.as_str());
@@ -120,7 +115,7 @@ async fn assign(
 
 async fn assign_ipv6(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     eni: &EniId,
     blocks: Blocks,
 ) -> Result<Outcome, Failure> {
@@ -140,7 +135,7 @@ async fn assign_ipv6(
 
 /// The blocks of an answer. One without a block is no answer: a read shows what the ENI has.
 fn assigned<'a>(
-    call: Named,
+    call: Sent,
     singles: impl Iterator<Item = &'a str>,
     prefixes: impl Iterator<Item = &'a str>,
 ) -> Result<Outcome, Failure> {
@@ -159,7 +154,7 @@ fn assigned<'a>(
 
 async fn unassign(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     eni: &EniId,
     blocks: &BTreeSet<IpNet>,
 ) -> Result<Outcome, Failure> {
@@ -178,7 +173,7 @@ async fn unassign(
 
 async fn detach(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     attachment: &AttachmentId,
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -192,7 +187,7 @@ async fn detach(
 
 async fn mark(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     (eni, attachment): (&EniId, &AttachmentId),
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -211,7 +206,7 @@ async fn mark(
 
 async fn group(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     (eni, groups): (&EniId, &BTreeSet<GroupId>),
     trial: bool,
 ) -> Result<Outcome, Failure> {
@@ -225,7 +220,7 @@ async fn group(
     Ok(Outcome::Done)
 }
 
-async fn delete(sdk: &Client, call: Named, eni: &EniId, trial: bool) -> Result<Outcome, Failure> {
+async fn delete(sdk: &Client, call: Sent, eni: &EniId, trial: bool) -> Result<Outcome, Failure> {
     let request = sdk
         .delete_network_interface()
         .network_interface_id(eni.as_str())
@@ -237,7 +232,7 @@ async fn delete(sdk: &Client, call: Named, eni: &EniId, trial: bool) -> Result<O
 /// Nothing loses its address by this call: EC2 refuses one that has an association.
 async fn associate(
     sdk: &Client,
-    call: Named,
+    call: Sent,
     (eni, allocation): (&EniId, &AllocationId),
     trial: bool,
 ) -> Result<Outcome, Failure> {

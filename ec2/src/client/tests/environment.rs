@@ -159,7 +159,7 @@ async fn pod_identity_and_new_credentials_after_those_that_are_not_accepted() {
         (ENDPOINT, ec2.endpoint()),
     ];
     let lines = run(3, &environment).await;
-    let expected = "Credentials: Describe: ExpiredToken: DescribeVpcs: the token is expired";
+    let expected = "Credentials: DescribeVpcs: ExpiredToken: the token is expired";
     assert!(lines[1].starts_with(expected), "{lines:?}");
     assert_eq!((lines[0].as_str(), lines[2].as_str()), ("ok", "ok"));
     let keys: Vec<_> = ec2.seen().iter().map(|it| signed(it).0).collect();
@@ -260,7 +260,7 @@ async fn without_region_or_credentials_nothing_is_sent() {
     let lines = run(1, &[KEYS[0], KEYS[1], off, (ENDPOINT, ec2.endpoint())]).await;
     assert!(lines[0].starts_with("region: not known"), "{lines:?}");
     let lines = run(1, &[KEYS[2], off, (ENDPOINT, ec2.endpoint())]).await;
-    let expected = "Credentials: Describe: NoCredentials: DescribeVpcs: ";
+    let expected = "Credentials: DescribeVpcs: NoCredentials: ";
     assert!(lines[0].starts_with(expected), "{lines:?}");
     assert!(ec2.seen().is_empty(), "{:?}", ec2.seen());
 }

@@ -63,7 +63,7 @@ async fn an_endpoint_is_trusted_by_the_bundle_alone() {
         let lines = run(1, &environment).await;
         let line = lines.concat();
         assert!(
-            line.starts_with("Unanswered: Describe: no answer: "),
+            line.starts_with("Unanswered: DescribeVpcs: no answer: "),
             "{lines:?}"
         );
         assert!(
