@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use testkit::fabric::document::document;
+use testkit::fabric::eventually::{check, eventually};
 use testkit::kubernetes::proxy::Kind;
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
@@ -122,14 +123,19 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
         assert_eq!(guest.add(&cluster.fabric).0, *address);
     }
     // Whatever was sent, whether it arrived or not.
-    let writes = cluster.proxy().writes();
-    let sent: Vec<_> = writes.iter().filter(|write| write.at >= began).collect();
+    // The proxy notes a write after its answer, so the object can show the last one before.
+    let sent = || {
+        let mut sent = cluster.proxy().writes();
+        sent.retain(|write| write.at >= began);
+        check(sent.len() >= 4, || format!("{sent:?}"))?;
+        Ok(sent)
+    };
+    let (sent, _) = eventually(SOON, "four writes", sent).unwrap();
     for write in &sent {
         let body = &write.request.body;
         let has_blocks = body.pointer("/spec/ipam/pools/allocated").is_some();
         assert!(!has_blocks || lists_all(body), "{body}");
     }
-    assert!(sent.len() >= 4, "{sent:?}");
     cluster.fabric.finish().unwrap();
 }
 
