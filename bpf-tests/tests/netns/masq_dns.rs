@@ -18,7 +18,7 @@ use crate::support::is_full;
 const DNS: u16 = 53;
 /// The time for which questions are sent. Ports of the resolver run short within ten seconds.
 const FLOOD: Duration = Duration::from_secs(40);
-/// The same in the long form.
+/// The time in the long form.
 const LONG_FLOOD: Duration = Duration::from_mins(5);
 /// The time between two bursts of questions.
 const TICK: Duration = Duration::from_millis(10);
