@@ -2,8 +2,15 @@
 
 use std::fmt;
 
-/// A call. EC2 counts each of them by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A call. EC2 counts each of them by itself. Settings name it in kebab-case.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum Action {
     /// `DescribeNetworkInterfaces`.
     DescribeEnis,

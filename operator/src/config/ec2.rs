@@ -26,7 +26,7 @@ pub struct Ec2Section {
     pub share: Share,
     /// Budgets by action, where the account has others than EC2's default ones:
     /// create: {burst: 100, per-second: 5}.
-    pub rates: BTreeMap<Ec2Action, RateSetting>,
+    pub rates: BTreeMap<Action, RateSetting>,
     /// Times between reads.
     #[serde(deserialize_with = "nullable")]
     pub reads: ReadsSection,
@@ -68,49 +68,6 @@ impl Default for ReadsSection {
     }
 }
 
-/// An action that EC2 has a budget for.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum Ec2Action {
-    /// `DescribeNetworkInterfaces`.
-    DescribeEnis,
-    /// `DescribeInstances`.
-    DescribeInstances,
-    /// `DescribeSubnets`.
-    DescribeSubnets,
-    /// `DescribeRouteTables`.
-    DescribeRouteTables,
-    /// `DescribeSecurityGroups`.
-    DescribeGroups,
-    /// `DescribeVpcs`.
-    DescribeVpcs,
-    /// `DescribeInstanceTypes`.
-    DescribeTypes,
-    /// `DescribeAddresses`.
-    DescribeAddresses,
-    /// `CreateNetworkInterface`.
-    Create,
-    /// `AttachNetworkInterface`.
-    Attach,
-    /// `ModifyNetworkInterfaceAttribute`.
-    Modify,
-    /// `AssignPrivateIpAddresses`.
-    Assign,
-    /// `AssignIpv6Addresses`.
-    AssignIpv6,
-    /// `UnassignPrivateIpAddresses`.
-    Unassign,
-    /// `DetachNetworkInterface`.
-    Detach,
-    /// `DeleteNetworkInterface`.
-    Delete,
-    /// `AssociateAddress`.
-    Associate,
-}
-
 /// A budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -120,28 +77,4 @@ pub struct RateSetting {
     pub burst: Calls,
     /// Calls a second that come back.
     pub per_second: Calls,
-}
-
-impl From<Ec2Action> for Action {
-    fn from(action: Ec2Action) -> Self {
-        match action {
-            Ec2Action::DescribeEnis => Self::DescribeEnis,
-            Ec2Action::DescribeInstances => Self::DescribeInstances,
-            Ec2Action::DescribeSubnets => Self::DescribeSubnets,
-            Ec2Action::DescribeRouteTables => Self::DescribeRouteTables,
-            Ec2Action::DescribeGroups => Self::DescribeGroups,
-            Ec2Action::DescribeVpcs => Self::DescribeVpcs,
-            Ec2Action::DescribeTypes => Self::DescribeTypes,
-            Ec2Action::DescribeAddresses => Self::DescribeAddresses,
-            Ec2Action::Create => Self::Create,
-            Ec2Action::Attach => Self::Attach,
-            Ec2Action::Modify => Self::Modify,
-            Ec2Action::Assign => Self::Assign,
-            Ec2Action::AssignIpv6 => Self::AssignIpv6,
-            Ec2Action::Unassign => Self::Unassign,
-            Ec2Action::Detach => Self::Detach,
-            Ec2Action::Delete => Self::Delete,
-            Ec2Action::Associate => Self::Associate,
-        }
-    }
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::addresses::{AddressesSection, Allocated, Release};
 pub use self::cluster::{KubernetesSection, LeaseSection, TaintSection};
-pub use self::ec2::{Ec2Action, Ec2Section, RateSetting, ReadsSection};
+pub use self::ec2::{Ec2Section, RateSetting, ReadsSection};
 pub use self::eni::{EniSection, GroupsFallback};
 pub use self::explain::{example, schema};
 pub use self::pools::{NewPool, NewSpace, PoolsSection};

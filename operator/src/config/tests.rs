@@ -19,7 +19,7 @@ fn values_are_read() {
     let config: Config = document::read(text).unwrap();
     assert_eq!(config.cluster().unwrap().as_str(), "blue");
     assert_eq!(config.ec2.reads.enis.get().as_secs(), 600);
-    let rate = config.ec2.rates[&Ec2Action::Create];
+    let rate = config.ec2.rates[&cloud::Action::Create];
     assert!((rate.per_second.get() - 0.5).abs() < f64::EPSILON);
     assert_eq!(config.eni.tags["team"], "net");
     assert_eq!(config.taint, TaintSection::default());

@@ -12,7 +12,7 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
             burst: rate.burst.get(),
             per_second: rate.per_second.get(),
         };
-        ((*action).into(), rate)
+        (*action, rate)
     });
     Settings {
         enis: EniSettings {
