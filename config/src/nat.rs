@@ -39,9 +39,10 @@ pub struct FlowsSection {
     pub ipv6: Capacity,
     /// Limit of flows from outside the VPC to pods, 64 to 4194304. A change drops their entries.
     pub inbound: Capacity,
-    /// Limit of translated flows of one pod, 64 to 4194304.
+    /// Translated flows of one pod, 64 to 4194304. It borrows up to half of what the table has
+    /// free.
     pub per_endpoint: Capacity,
-    /// Limit of flows from outside the VPC to one pod, 64 to 4194304.
+    /// Flows from outside the VPC to one pod, as nat.flows.per-endpoint.
     pub inbound_per_endpoint: Capacity,
     /// Limit of the host's flows that hold a port against pods' flows, 64 to 4194304.
     pub host: Capacity,

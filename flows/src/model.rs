@@ -36,6 +36,7 @@ pub struct Maps {
     pub quotas: BTreeMap<u32, u32>,
     /// Published rooms of tables.
     pub(super) rooms: BTreeMap<SharedTable, Room>,
+    pub(super) lend: BTreeMap<SharedTable, u32>,
     /// Addresses of endpoints and ENIs.
     pub addresses: BTreeMap<Addr, AddressEntry>,
     pub(super) counted: Counted,
@@ -356,6 +357,15 @@ impl Tables for Model {
     fn set_room(&self, table: SharedTable, room: &Room) -> Result<()> {
         self.working()?.rooms.insert(table, *room);
         Ok(())
+    }
+
+    fn set_lend(&self, table: SharedTable, flows: u32) -> Result<()> {
+        self.working()?.lend.insert(table, flows);
+        Ok(())
+    }
+
+    fn lend(&self, table: SharedTable) -> Result<u32> {
+        Ok(self.maps().lend.get(&table).copied().unwrap_or(0))
     }
 
     fn address(&self, address: Addr) -> Result<Option<AddressEntry>> {

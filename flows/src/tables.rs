@@ -214,6 +214,18 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn set_room(&self, table: SharedTable, room: &Room) -> Result<()>;
 
+    /// Publishes how many flows of a table an endpoint may have beyond its quota.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set_lend(&self, table: SharedTable, flows: u32) -> Result<()>;
+
+    /// Flows of a table that an endpoint may have beyond its quota, as the programs know it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn lend(&self, table: SharedTable) -> Result<u32>;
+
     /// Entry of an address of this node in the datapath.
     ///
     /// # Errors

@@ -44,3 +44,23 @@ fn short_connections_find_room_and_idle_ones_keep_theirs() {
     assert!(reclaimed.is_some_and(|flows| flows > 0), "{nat}");
     fabric.finish().unwrap();
 }
+
+/// A quota of which a pod needs several times as many flows.
+const SMALL: usize = 64;
+
+#[test]
+fn a_pod_borrows_flows_while_the_node_has_room() {
+    let flows = json!({"per-endpoint": SMALL, "inbound-per-endpoint": SMALL});
+    let (fabric, pods) = internet_scene(json!({"nat": {"flows": flows}}));
+    for (pod, family) in pods.iter().zip(Family::ALL) {
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        let open = || Session::open(pod.at(family), 0, server.address());
+        let mut sessions: Vec<_> = (0..4 * SMALL).map(|_| open().unwrap()).collect();
+        for session in &mut sessions {
+            session.exchange().unwrap();
+        }
+    }
+    let refused = &get(&fabric, "/v1/status")["nat"]["refused-lately"];
+    assert!(refused.as_object().is_none_or(serde_json::Map::is_empty), "{refused}");
+    fabric.finish().unwrap();
+}

@@ -1,6 +1,6 @@
 //! Connections from the outside: the state that they leave, and its lifetime.
 
-use datapath_common::abi::{FlowQuotas, Quota, inbound_quota, map};
+use datapath_common::abi::{FlowQuotas, Quota, SharedTable, inbound_quota, map};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
@@ -79,6 +79,7 @@ fn those_that_are_over_make_room_at_once() {
             assert_eq!(node.sweep(true).reaped.idle, 0);
             age(&node, 3);
             assert_eq!(node.sweep(true).reaped.idle, u64::from(QUOTA - 1));
+            node.lend(SharedTable::Inbound, 0);
             assert!(whole(&driver, numbered(0, number)));
         }
         assert_eq!(refused, 4);

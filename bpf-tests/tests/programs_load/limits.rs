@@ -1,6 +1,6 @@
 //! Quotas and full maps.
 
-use datapath_common::abi::FlowQuotas;
+use datapath_common::abi::{FlowQuotas, Room, SharedTable};
 use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
 
@@ -62,6 +62,65 @@ fn a_pod_at_its_quota_does_not_disturb_another() {
             1
         );
         assert_eq!(open(&driver, 0, 3000..3010), 1);
+        node.check();
+    }
+}
+
+#[test]
+fn pods_borrow_half_of_what_is_free_and_no_more() {
+    for family in Family::ALL {
+        let settings = DatapathSettings {
+            flows_v4: CAPACITY,
+            flows_v6: CAPACITY,
+            quotas: FlowQuotas {
+                endpoint: QUOTA / 4,
+                ..FlowQuotas::DEFAULT
+            },
+            ..DatapathSettings::default()
+        };
+        let mut node = Node::new(family, &settings);
+        let driver = node.driver;
+        assert_eq!(open(&driver, 0, 0..CAPACITY), QUOTA / 4, "before a sweep");
+        node.sweep(false);
+        let most = QUOTA / 4 + Room::lend((QUOTA / 4).into(), CAPACITY);
+        let borrowed = open(&driver, 0, CAPACITY..2 * CAPACITY);
+        assert_eq!(QUOTA / 4 + borrowed, most);
+        // The more is in use, the less is lent; what others have as quota stays theirs.
+        node.sweep(false);
+        assert_eq!(open(&driver, 0, 2 * CAPACITY..3 * CAPACITY), 0);
+        assert_eq!(open(&driver, 1, 0..QUOTA / 4), QUOTA / 4);
+        node.sweep(false);
+        let most_of_other = Room::lend((most + QUOTA / 4).into(), CAPACITY);
+        assert_eq!(open(&driver, 1, QUOTA / 4..CAPACITY), most_of_other);
+        node.sweep(false);
+        assert_eq!(open(&driver, 2, 0..QUOTA / 4), QUOTA / 4);
+        node.check();
+        // A table that lends nothing leaves a borrower what it has.
+        let table = SharedTable::flows(family == Family::V4);
+        node.lend(table, 0);
+        assert_eq!(open(&driver, 0, 3 * CAPACITY..3 * CAPACITY + 10), 0);
+        assert_eq!(node.quota(0), most);
+    }
+}
+
+#[test]
+fn a_table_lends_to_its_own_flows_alone() {
+    let settings = DatapathSettings {
+        quotas: FlowQuotas {
+            endpoint: 4,
+            inbound: 4,
+            host: 4,
+        },
+        ..DatapathSettings::default()
+    };
+    for family in Family::ALL {
+        let node = Node::new(family, &settings);
+        let own = SharedTable::flows(family == Family::V4);
+        for other in SharedTable::ALL.into_iter().filter(|table| *table != own) {
+            node.lend(other, 100);
+        }
+        assert_eq!(open(&node.driver, 0, 0..20), 4);
+        assert_eq!(node.dropped(DropReason::QuotaExceeded), 16);
         node.check();
     }
 }

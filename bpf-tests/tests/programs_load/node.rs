@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, PodTuple,
-    Quota, TrackedFlow, TransportAddr, map,
+    Quota, SharedTable, TrackedFlow, TransportAddr, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
@@ -143,6 +143,12 @@ impl Node {
     }
 
     /// A count of translation on this node, over all CPUs.
+    /// Publishes what a table lends beyond quotas, as a sweep does.
+    pub(crate) fn lend(&self, table: SharedTable, flows: u32) {
+        let lend = self.table::<u32, u32>(map::LEND);
+        lend.put(&(table as u32), &flows).unwrap();
+    }
+
     pub(crate) fn stat(&self, stat: NatStat) -> u64 {
         let family = self.family.intent();
         let now = self.loaded.sweeper.tables.counters().unwrap();

@@ -75,6 +75,9 @@ pub mod map {
     pub const SHARES: &str = "SHARES";
     /// [`super::SharedTable`] -> [`super::Room`]. User space writes it, and the programs count.
     pub const ROOM: &str = "ROOM";
+    /// [`super::SharedTable`] -> `u32`: flows that an endpoint may have beyond its quota. Written by
+    /// user space.
+    pub const LEND: &str = "LEND";
     /// [`super::PodTuple`] -> [`super::TrackedFlow`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
     /// [`super::PodTuple`] -> [`super::TrackedFlow`]: flows by the host's stack in both directions.
@@ -101,7 +104,7 @@ pub mod map {
     /// has its own map.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 21] = [
+    pub const PINNED: [&str; 22] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -116,6 +119,7 @@ pub mod map {
         QUOTA,
         SHARES,
         ROOM,
+        LEND,
         INBOUND,
         STACK,
         FRAGMENTS,

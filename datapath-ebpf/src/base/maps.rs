@@ -89,6 +89,10 @@ pub(crate) static SHARES: HashMap<ShareKey, Quota, { MAX_SHARES as usize }, NO_P
 #[btf_map]
 pub(crate) static ROOM: Array<Room, { SHARED_TABLES as usize }> = Array::new();
 
+/// Flows that an endpoint may have beyond its quota, by shared table. Written by user space.
+#[btf_map]
+pub(crate) static LEND: Array<u32, { SHARED_TABLES as usize }> = Array::new();
+
 /// Flows opened from the outside.
 #[btf_map]
 pub(crate) static INBOUND: HashMap<

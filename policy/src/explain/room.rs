@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::Result;
-use datapath_common::abi::PodTuple;
+use datapath_common::abi::{PodTuple, SharedTable};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use ipam::Family;
@@ -20,8 +20,10 @@ pub(super) struct Room {
     capacity: u32,
     /// Flows of the pod.
     pod: u32,
-    /// As many as it may have.
-    most: u32,
+    /// Its quota.
+    quota: u32,
+    /// Flows that it may have beyond it.
+    lent: u32,
     /// The ports towards the destination, if the packet's are known.
     ports: Option<Ports>,
 }
@@ -90,7 +92,8 @@ impl Live<'_> {
             used,
             capacity,
             pod: self.tables.quota(sender.endpoint)?,
-            most: self.settings.quotas.endpoint,
+            quota: self.settings.quotas.endpoint,
+            lent: self.tables.lend(SharedTable::flows(family == Family::V4))?,
             ports: ports.transpose()?,
         })
     }
@@ -118,7 +121,7 @@ impl Live<'_> {
 impl Room {
     /// Why the flow would not be opened, in the programs' order.
     pub(super) fn refuses(&self) -> Option<DropReason> {
-        if self.pod >= self.most {
+        if self.pod >= self.quota.saturating_add(self.lent) {
             return Some(DropReason::QuotaExceeded);
         }
         if let Some(ports) = &self.ports {
@@ -141,10 +144,14 @@ impl fmt::Display for Room {
             used,
             capacity,
             pod,
-            most,
+            quota,
+            lent,
             ports,
         } = self;
-        write!(f, "{used} of {capacity} flows, pod {pod} of {most}")?;
+        write!(f, "{used} of {capacity} flows, pod {pod} of {quota}")?;
+        if pod >= quota && *lent > 0 {
+            write!(f, " and {lent} borrowed at most")?;
+        }
         if let Some(Ports { used, all, .. }) = ports
             && *used > 0
         {

@@ -151,7 +151,11 @@ impl Programs {
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;
         self.table::<ShareKey, Quota>(map::SHARES)?.clear()?;
         let rooms = self.table::<u32, Room>(map::ROOM)?;
-        (0..SHARED_TABLES).try_for_each(|table| rooms.put(&table, &Room::PLENTY))?;
+        let lend = self.table::<u32, u32>(map::LEND)?;
+        (0..SHARED_TABLES).try_for_each(|table| {
+            rooms.put(&table, &Room::PLENTY)?;
+            lend.put(&table, &0)
+        })?;
         self.forget_fragments()?;
         self.table::<LinkLocalKey, LinkLocals>(map::LINK_LOCALS)?
             .clear()

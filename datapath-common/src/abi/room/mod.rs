@@ -67,6 +67,25 @@ impl Room {
         share: 0,
     };
 
+    /// Flows that an endpoint may have beyond its quota, in a table with so many entries: half of
+    /// those that are free below the reserve, in steps of a 64th of the table, so that small
+    /// changes publish nothing.
+    #[must_use]
+    pub const fn lend(used: u64, capacity: u32) -> u32 {
+        const STEPS: u32 = 64;
+        let open = Self::open(capacity);
+        if used >= open as u64 || capacity < STEPS {
+            return 0;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is not above the capacity"
+        )]
+        let half = (open - used as u32) / 2;
+        let step = capacity / STEPS;
+        half / step * step
+    }
+
     /// Entries of a table from which on an endpoint gets no more than its share.
     #[must_use]
     pub const fn open(capacity: u32) -> u32 {
@@ -119,5 +138,17 @@ mod tests {
         assert_eq!(Room::of(70_000, 65_536).used, 65_536);
         assert_eq!(Room::of(600, 1024).share, 8);
         assert_eq!(Room::of(1, 0).open, 0, "a table without room");
+    }
+
+    #[test]
+    fn half_of_what_is_free_below_the_reserve_is_lent() {
+        assert_eq!(Room::lend(0, 65_536), 28_672);
+        assert_eq!(Room::lend(1, 65_536), 27_648, "a step less");
+        assert_eq!(Room::lend(2_048, 65_536), 27_648);
+        assert_eq!(Room::lend(57_344 - 2_047, 65_536), 0);
+        for used in [57_344, 70_000, u64::MAX] {
+            assert_eq!(Room::lend(used, 65_536), 0);
+        }
+        assert_eq!(Room::lend(0, 63), 0, "too small a table to lend of");
     }
 }

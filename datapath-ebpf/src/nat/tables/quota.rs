@@ -3,13 +3,15 @@
 use core::ptr;
 
 use aya_ebpf::Global;
-use datapath_common::abi::{FlowQuotas, HOST, Quota, SharedTable, inbound_quota};
+use datapath_common::abi::{
+    FlowQuotas, HOST, Quota, SharedTable, endpoint_of_quota, inbound_quota,
+};
 use datapath_common::outcome::DropReason;
 
 use super::Table;
 use super::lock::{lock, unlock};
 use super::room;
-use crate::base::maps::QUOTA;
+use crate::base::maps::{LEND, QUOTA};
 
 /// Most translated flows of one endpoint.
 #[unsafe(no_mangle)]
@@ -26,13 +28,15 @@ static FLOWS_OF_HOST: Global<u32> = Global::new(FlowQuotas::DEFAULT.host);
 /// Counts one translated flow more, unless the endpoint has as many as it may have.
 #[inline(always)]
 pub(in crate::nat) fn take(endpoint: u32, is_v4: bool) -> Result<(), DropReason> {
-    let most = if endpoint == HOST {
-        FLOWS_OF_HOST.load()
+    let table = SharedTable::flows(is_v4);
+    let exceeded = DropReason::QuotaExceeded;
+    if endpoint == HOST {
+        add(&QUOTA, &endpoint, FLOWS_OF_HOST.load(), exceeded)?;
     } else {
-        FLOWS_PER_ENDPOINT.load()
-    };
-    add(&QUOTA, &endpoint, most, DropReason::QuotaExceeded)?;
-    if room::take(SharedTable::flows(is_v4), endpoint) {
+        let most = FLOWS_PER_ENDPOINT.load();
+        add(&QUOTA, &endpoint, most, exceeded).or_else(|reason| borrow(endpoint, table, reason))?;
+    }
+    if room::take(table, endpoint) {
         return Ok(());
     }
     remove(endpoint);
@@ -44,7 +48,9 @@ pub(in crate::nat) fn take(endpoint: u32, is_v4: bool) -> Result<(), DropReason>
 pub(in crate::nat) fn take_inbound(endpoint: u32) -> Result<(), DropReason> {
     let most = INBOUND_PER_ENDPOINT.load();
     let exceeded = DropReason::InboundQuotaExceeded;
-    add(&QUOTA, &inbound_quota(endpoint), most, exceeded)?;
+    let key = inbound_quota(endpoint);
+    add(&QUOTA, &key, most, exceeded)
+        .or_else(|reason| borrow(key, SharedTable::Inbound, reason))?;
     if room::take(SharedTable::Inbound, endpoint) {
         return Ok(());
     }
@@ -64,6 +70,34 @@ pub(in crate::nat) fn give_back(endpoint: u32, is_v4: bool) {
 pub(in crate::nat) fn give_back_inbound(endpoint: u32) {
     room::give_back(SharedTable::Inbound, endpoint);
     remove(inbound_quota(endpoint));
+}
+
+/// Counts one more beyond the quota of an endpoint, by what its table lends, or refuses with the
+/// reason.
+#[inline(always)]
+fn borrow(key: u32, table: SharedTable, reason: DropReason) -> Result<(), DropReason> {
+    if nat_quota_borrow(key, table as u32) != 0 {
+        Ok(())
+    } else {
+        Err(reason)
+    }
+}
+
+/// 1 if an endpoint at its quota has got one flow more of what a table lends, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_quota_borrow(key: u32, table: u32) -> u32 {
+    let lent = LEND.get(table).copied().unwrap_or(0);
+    if lent == 0 {
+        return 0;
+    }
+    let quota = if key == endpoint_of_quota(key) {
+        FLOWS_PER_ENDPOINT.load()
+    } else {
+        INBOUND_PER_ENDPOINT.load()
+    };
+    let most = quota.saturating_add(lent);
+    u32::from(add(&QUOTA, &key, most, DropReason::QuotaExceeded).is_ok())
 }
 
 /// Counts one more for a key, unless it has as many as it may have.

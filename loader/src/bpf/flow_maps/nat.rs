@@ -58,6 +58,7 @@ struct LimitTables {
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
     rooms: Table<u32, Room>,
+    lend: Table<u32, u32>,
 }
 
 /// The time by which the programs date flows.
@@ -162,6 +163,7 @@ impl NatTables {
                 blocks: table(ebpf, map::PORT_BLOCKS)?,
                 quotas: table(ebpf, map::QUOTA)?,
                 rooms: table(ebpf, map::ROOM)?,
+                lend: table(ebpf, map::LEND)?,
             },
             addresses: table(ebpf, map::ADDRESSES)?,
             enis: table(ebpf, map::ENIS)?,
@@ -384,6 +386,16 @@ impl Tables for NatTables {
             .rooms
             .put(&(table as u32), room, BPF_F_LOCK.into());
         written.with_context(writing(map::ROOM))
+    }
+
+    fn set_lend(&self, table: SharedTable, flows: u32) -> Result<()> {
+        let written = self.limits.lend.put(&(table as u32), &flows, 0);
+        written.with_context(writing(map::LEND))
+    }
+
+    fn lend(&self, table: SharedTable) -> Result<u32> {
+        let lend = self.limits.lend.get(&(table as u32), 0);
+        Ok(lend.with_context(reading(map::LEND))?.unwrap_or(0))
     }
 
     fn address(&self, address: Addr) -> Result<Option<AddressEntry>> {
