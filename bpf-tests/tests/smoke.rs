@@ -8,10 +8,13 @@
 )]
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ipam::Family;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::layout::{DIRECT, Host};
@@ -204,6 +207,86 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
         // TCP and UDP of four questions. The note of the one that leaves the VPC is in its
         // translation, and the one between outside and the peer has no pod.
         assert_eq!(noted(&fabric, family), 8);
+    }
+    fabric.finish().unwrap();
+}
+
+/// Times that a pod has to learn the path's MTU during a flood.
+const LESSONS: usize = 5;
+/// The time for one of them, on an emulated machine.
+const LEARNED: Duration = Duration::from_secs(5);
+/// Packets that expire, several times as many as the kernel answers in a second.
+const EXPIRED: u64 = 3000;
+
+/// A socket of a pod whose packets expire at the first hop.
+fn expiring(from: Place<'_>, to: SocketAddr) -> anyhow::Result<UdpSocket> {
+    from.netns.enter(|| {
+        let socket = UdpSocket::bind((from.address, 0))?;
+        if from.address.is_ipv4() {
+            socket.set_ttl(1)?;
+        } else {
+            setsockopt(&socket, sockopt::Ipv6Ttl, &1)?;
+        }
+        socket.connect(to)?;
+        Ok(socket)
+    })
+}
+
+/// Sends packets that expire until the end; their number.
+fn flood(socket: &UdpSocket, is_over: &AtomicBool) -> u64 {
+    let mut sent = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        // The errors that answer the packets come back here, too.
+        sent += u64::from(socket.send(b"towpath").is_ok());
+    }
+    sent
+}
+
+/// Sends a datagram that the ENI does not take until an error names the ENI's MTU.
+fn learns(from: Place<'_>, to: SocketAddr) -> anyhow::Result<()> {
+    for ip in ["-4", "-6"] {
+        let flush = format!("ip {ip} route flush cache");
+        from.netns.run(&flush)?;
+    }
+    let socket = from
+        .netns
+        .enter(|| Ok(UdpSocket::bind((from.address, 0))?))?;
+    let route = format!("ip route get {} from {}", to.ip(), from.address);
+    eventually(LEARNED, "the pod is told of the MTU", || {
+        let _refused_or_not = socket.send_to(&[7; LARGE], to);
+        let route = from.netns.run(&route)?;
+        check(route.contains(&format!("mtu {MTU}")), || route.clone())
+    })
+    .map(drop)
+}
+
+/// Linux limits all ICMP errors of a namespace together, by default to 1,000 a second.
+#[test]
+fn a_pod_whose_packets_expire_leaves_another_its_answers_of_mtu() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let [greedy, innocent] = [0, 1].map(|index| fabric.add_pod(1, index).unwrap());
+    let (router, node) = (&fabric.vpc.router, &fabric.node);
+    router.ip(&format!("link set eni1 mtu {MTU}")).unwrap();
+    router.ip(&format!("link set eni0 mtu {MTU}")).unwrap();
+    node.ip(&format!("link set eth0 mtu {MTU}")).unwrap();
+    eventually(SWEPT, "ENI 1 has the primary's MTU", || {
+        let links = fabric.node.ip_json("link show dev eth1")?;
+        check(links[0]["mtu"] == MTU, || links.to_string())
+    })
+    .unwrap();
+    for family in Family::ALL {
+        let sink = Echo::start(fabric.peer(family)).unwrap();
+        let to = sink.address();
+        let socket = expiring(greedy.at(family), to).unwrap();
+        let is_over = AtomicBool::new(false);
+        let sent = thread::scope(|scope| {
+            let flooding = scope.spawn(|| flood(&socket, &is_over));
+            let told = (0..LESSONS).try_for_each(|_| learns(innocent.at(family), to));
+            is_over.store(true, Ordering::Relaxed);
+            told.unwrap();
+            flooding.join().unwrap()
+        });
+        assert!(sent > EXPIRED, "{sent} packets are no flood");
     }
     fabric.finish().unwrap();
 }
