@@ -94,12 +94,54 @@ fn enis(cluster: &Cluster) -> BTreeSet<String> {
     cloud.peek(|cloud| cloud.interfaces().map(|eni| eni.id.clone()).collect())
 }
 
+/// The pod that has the operator's Lease.
+fn leader(cluster: &Cluster) -> anyhow::Result<String> {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/towpath-operator";
+    let lease = cluster.admin().get(path)?.expect(200)?;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    check(!holder.is_empty(), || lease.to_string())?;
+    Ok(holder.to_owned())
+}
+
+/// The Deployment of the manifests runs a pod on each node, and its metrics are served there.
+fn operators_run(cluster: &Cluster) {
+    let operators = "deployment/towpath-operator";
+    let ready = cluster.rolled_out("kube-system", operators);
+    ready.with_context(|| cluster.logs()).unwrap();
+    for worker in &cluster.workers {
+        let node = worker.fabric.node_at(Family::V4).unwrap().address;
+        let line = format!("curl --silent --show-error --fail http://{node}:9974/metrics");
+        let metrics = cluster.control().run(&line).unwrap();
+        assert!(metrics.contains("towpath_operator_leader"), "{metrics}");
+    }
+}
+
+/// The operator at work is deleted, as by a drain, and the other one takes over.
+fn another_operator_takes_over(cluster: &Cluster) {
+    let before = leader(cluster).unwrap();
+    let words = ["--namespace", "kube-system", "delete", "pod", &before];
+    cluster.kubectl().unwrap().succeed(&words).unwrap();
+    let taken = || {
+        let now = leader(cluster)?;
+        check(now != before, || now.clone())
+    };
+    let taken = eventually(SOON, "another operator has the Lease", taken);
+    taken.with_context(|| cluster.logs()).unwrap();
+    operators_run(cluster);
+}
+
 #[test]
 fn enis_come_with_sixty_pods_and_carry_their_packets() {
-    let mut cluster = Cluster::create(&spec()).unwrap();
+    let site = SiteSpec {
+        is_deployed: true,
+        ..SiteSpec::default()
+    };
+    let spec = ClusterSpec::in_cloud(ProxyMode::Nftables, site);
+    let mut cluster = Cluster::create(&spec).unwrap();
     let at_start = enis(&cluster);
     assert_eq!(at_start.len(), 2, "the primary ENIs alone");
-    cluster.make_ready(&spec()).unwrap();
+    cluster.make_ready(&spec).unwrap();
+    operators_run(&cluster);
     cluster.apply(&[deployment("default", "web", 0)]).unwrap();
 
     let pods = scale(&cluster, PODS);
@@ -110,6 +152,7 @@ fn enis_come_with_sixty_pods_and_carry_their_packets() {
     is_in_order(&cluster);
     drop(pods);
 
+    another_operator_takes_over(&cluster);
     scale(&cluster, 0);
     for worker in &cluster.workers {
         let fabric = &worker.fabric;

@@ -1,6 +1,7 @@
 //! An API server and a cloud in one network namespace, and operators in it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl Bed {
         let operator = plane.server.admit(Component::Operator)?;
         let cloud = Cloud::build(&serde_json::from_value(world)?, Timestamp::now())?;
         let cloud = Fake::new(cloud, Box::new(|_, _| ()));
-        let served = Served::start(&plane.netns, 0, cloud.clone())?;
+        let served = Served::start(&plane.netns, (Ipv4Addr::LOCALHOST, 0).into(), cloud.clone())?;
         Ok(Self {
             cloud,
             served,

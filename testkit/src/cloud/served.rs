@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::fabric::Netns;
 
-/// A cloud, served on loopback of a network namespace. Dropping it ends its connections.
+/// A cloud, served in a network namespace. Dropping it ends its connections.
 #[derive(Debug)]
 pub struct Served {
     address: SocketAddr,
@@ -18,13 +18,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves a cloud at a port; port 0 takes a free one.
+    /// Serves a cloud at an address and a port; port 0 takes a free one.
     ///
     /// # Errors
     /// When nothing can listen there.
-    pub fn start(netns: &Netns, port: u16, cloud: Fake) -> Result<Self> {
-        let listener = netns.enter(|| Ok(TcpListener::bind(("127.0.0.1", port))?));
-        let listener = listener.with_context(|| format!("listen on port {port}"))?;
+    pub fn start(netns: &Netns, address: SocketAddr, cloud: Fake) -> Result<Self> {
+        let listener = netns.enter(|| Ok(TcpListener::bind(address)?));
+        let listener = listener.with_context(|| format!("listen on {address}"))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,10 +51,10 @@ impl Served {
         })
     }
 
-    /// Its port.
+    /// Its address.
     #[must_use]
-    pub fn port(&self) -> u16 {
-        self.address.port()
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its URL.

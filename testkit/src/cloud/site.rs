@@ -1,6 +1,7 @@
 //! A cloud for the nodes of a fabric.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ pub struct SiteSpec {
     pub settings: Value,
     /// Settings of the operator.
     pub operator: Value,
+    /// True if a cluster runs the operator by its manifests, as pods of its nodes. Otherwise it is a
+    /// process beside the API server.
+    pub is_deployed: bool,
     /// Security groups beside that of the nodes, which admits everything. With any, the VPC's
     /// router enforces groups.
     pub groups: Vec<Group>,
@@ -44,6 +48,7 @@ impl Default for SiteSpec {
             kind: "m5.xlarge",
             settings: json!({"lag_listing": [0, 5000], "unknown": [0, 2000], "pending": [0, 0]}),
             operator: json!({}),
+            is_deployed: false,
             groups: Vec::new(),
             hosts: Vec::new(),
         }
@@ -62,7 +67,7 @@ pub struct Site {
     instances: BTreeMap<u8, (u8, Instance)>,
     operator: Option<Operator>,
     served: Option<Served>,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Site {
@@ -89,7 +94,7 @@ impl Site {
             instances: BTreeMap::new(),
             operator: None,
             served: None,
-            port: 0,
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
         };
         (0..nodes).try_for_each(|node| site.launch(node, 0).map(drop))?;
         Ok(site)
@@ -169,20 +174,44 @@ impl Site {
         Ok(self.cloud.with(called)?)
     }
 
-    /// Serves the cloud, or serves it again at the same port.
+    /// Serves the cloud, on loopback or where it was served before.
     ///
     /// # Errors
     /// When nothing can listen there.
     pub fn serve(&mut self, control: &Netns) -> Result<()> {
-        let served = Served::start(control, self.port, self.cloud.clone())?;
-        self.port = served.port();
+        let served = Served::start(control, self.address, self.cloud.clone())?;
+        self.address = served.address();
         self.served = Some(served);
         Ok(())
+    }
+
+    /// Serves the cloud at an address of a namespace, for operators elsewhere.
+    ///
+    /// # Errors
+    /// When nothing can listen there.
+    pub fn serve_at(&mut self, control: &Netns, address: IpAddr) -> Result<()> {
+        self.address = (address, 0).into();
+        self.serve(control)
     }
 
     /// Stops serving the cloud: EC2 is unreachable.
     pub fn hide(&mut self) {
         self.served = None;
+    }
+
+    /// The URL of EC2.
+    ///
+    /// # Errors
+    /// When the cloud is not served.
+    pub fn url(&self) -> Result<String> {
+        let served = self.served.as_ref();
+        served.map(Served::url).context("the cloud is not served")
+    }
+
+    /// The description that it was made by.
+    #[must_use]
+    pub fn spec(&self) -> &SiteSpec {
+        &self.spec
     }
 
     /// Starts the operator with the rights of its manifests, for an API server.
@@ -191,14 +220,14 @@ impl Site {
     /// When it cannot be started.
     pub fn operate(&mut self, server: &ApiServer) -> Result<()> {
         let kubeconfig = server.admit(Component::Operator)?.kubeconfig;
-        let served = self.served.as_ref().context("the cloud is not served")?;
+        let url = self.url()?;
         let spec = OperatorSpec {
             key: "any",
             netns: server.netns(),
             folder: server.folder(),
             number: 0,
             kubeconfig: &kubeconfig,
-            url: &served.url(),
+            url: &url,
         };
         self.operator = Some(Operator::start(spec, &self.spec.operator)?);
         Ok(())

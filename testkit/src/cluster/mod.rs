@@ -11,6 +11,7 @@
 
 mod addons;
 mod blocks;
+mod deployed;
 mod operator;
 mod spec;
 mod worker;
@@ -89,7 +90,7 @@ impl Cluster {
         let controllers = Controllers::start(&server)?;
         (spec.progress)("starting containerd, kubelet and kube-proxy on each node");
         if let Some(site) = &mut site {
-            site.serve(&control)?;
+            site.serve_at(&control, address)?;
         }
         let image = spec::image()?;
         let start = |fabric| Worker::start(fabric, &server, spec.proxy, &image);
@@ -162,6 +163,9 @@ impl Cluster {
     /// When it cannot be started.
     pub fn operate(&mut self) -> Result<()> {
         if let Some(site) = &mut self.site {
+            if site.spec().is_deployed {
+                return deployed::install(self);
+            }
             return site.operate(&self.server);
         }
         let fabrics: Vec<_> = self.workers.iter().map(|worker| &worker.fabric).collect();

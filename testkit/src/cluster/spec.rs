@@ -11,6 +11,8 @@ use crate::kubernetes::ProxyMode;
 
 /// Names the archive of the agent's image.
 const IMAGE_VARIABLE: &str = "TOWPATH_IMAGE";
+/// Names the archive of the operator's image.
+const OPERATOR_IMAGE_VARIABLE: &str = "TOWPATH_OPERATOR_IMAGE";
 
 /// The description of a cluster to make.
 #[derive(Clone, Debug)]
@@ -56,8 +58,16 @@ impl ClusterSpec {
 
 /// The archive of the agent's image.
 pub(super) fn image() -> Result<PathBuf> {
-    let named = std::env::var_os(IMAGE_VARIABLE);
-    named.map(PathBuf::from).with_context(|| {
-        format!("{IMAGE_VARIABLE} names no image: `cargo xtask test cluster` builds it")
-    })
+    archive(IMAGE_VARIABLE)
+}
+
+/// The archive of the operator's image.
+pub(super) fn operator_image() -> Result<PathBuf> {
+    archive(OPERATOR_IMAGE_VARIABLE)
+}
+
+fn archive(variable: &str) -> Result<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    named
+        .with_context(|| format!("{variable} names no image: `cargo xtask test cluster` builds it"))
 }

@@ -14,6 +14,7 @@ enum Item {
     Components,
     Runtimes,
     Image,
+    OperatorImage,
     Boto3,
 }
 
@@ -24,6 +25,7 @@ impl Item {
             Self::Components => setup::COMPONENTS,
             Self::Runtimes => setup::RUNTIMES,
             Self::Image => image::VARIABLE,
+            Self::OperatorImage => image::OPERATOR_VARIABLE,
             Self::Boto3 => setup::BOTO3,
         }
     }
@@ -32,7 +34,7 @@ impl Item {
         match self {
             Self::Components => !components_of(suite).is_empty(),
             Self::Runtimes => matches!(suite, Suite::Cluster | Suite::Cri),
-            Self::Image => suite == Suite::Cluster,
+            Self::Image | Self::OperatorImage => suite == Suite::Cluster,
             Self::Boto3 => suite == Suite::Cloud,
         }
     }
@@ -82,9 +84,10 @@ impl Fetched {
         Ok(Self(found))
     }
 
-    /// Adds the agent's image, which is made of what is built for the tests.
-    pub(super) fn add_image(&mut self, archive: PathBuf) {
-        self.0.push((Item::Image, archive));
+    /// Adds the images of agent and operator, which are made of what is built for the tests.
+    pub(super) fn add_images(&mut self, agent: PathBuf, operator: PathBuf) {
+        self.0.push((Item::Image, agent));
+        self.0.push((Item::OperatorImage, operator));
     }
 
     /// The variables of a suite.

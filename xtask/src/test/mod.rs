@@ -91,7 +91,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let built = build(&metadata, &suites, options)?;
     if suites.contains(&Suite::Cluster) {
-        fetched.add_image(image::for_tests(&built.executables, &metadata)?);
+        let executables = &built.executables;
+        fetched.add_images(
+            image::for_tests(executables, &metadata)?,
+            image::operator_for_tests(executables, &metadata)?,
+        );
     }
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     if options.json {

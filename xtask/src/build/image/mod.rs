@@ -20,6 +20,8 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Names the archive of the agent's image to tests.
 pub(crate) const VARIABLE: &str = "TOWPATH_IMAGE";
+/// Names the archive of the operator's image to tests.
+pub(crate) const OPERATOR_VARIABLE: &str = "TOWPATH_OPERATOR_IMAGE";
 
 /// Options of `image`.
 #[derive(Args)]
@@ -175,17 +177,45 @@ pub(crate) fn for_tests(executables: &[Executable], metadata: &Metadata) -> Resu
     setup::ensure(&[Need::Image])?;
     let binary = |name| artifacts::binary(executables, name);
     let (agent, plugin) = (binary("towpath")?, binary("towpath-cni")?);
-    let folder = datapath_build::workspace_root().join("target/image");
-    std::fs::create_dir_all(&folder)?;
-    // Most of it is for debuggers.
-    let small = folder.join("towpath-test");
-    let mut strip = Command::new("strip");
-    process::run(strip.arg("--strip-debug").arg("-o").arg(&small).arg(agent))?;
+    let folder = folder()?;
+    let small = stripped(agent, &folder)?;
     let mut recipe = of_binaries(&small, plugin, metadata.package("towpath")?);
     recipe.files.extend(libraries(agent)?);
     let archive = folder.join("test.tar");
     build_twice(&recipe, &archive)?;
     Ok(archive)
+}
+
+/// The operator's image for tests, likewise.
+pub(crate) fn operator_for_tests(
+    executables: &[Executable],
+    metadata: &Metadata,
+) -> Result<PathBuf> {
+    let operator = artifacts::binary(executables, "towpath-operator")?;
+    let folder = folder()?;
+    let small = stripped(operator, &folder)?;
+    let mut recipe = of_operator(&small, metadata.package("towpath-operator")?);
+    recipe.files.extend(libraries(operator)?);
+    let archive = folder.join("operator-test.tar");
+    build(&recipe, &archive)?;
+    Ok(archive)
+}
+
+/// The folder of images for tests.
+fn folder() -> Result<PathBuf> {
+    let folder = datapath_build::workspace_root().join("target/image");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// A copy of a binary without what is for debuggers, which is most of it.
+fn stripped(binary: &Path, folder: &Path) -> Result<PathBuf> {
+    let name = binary.file_name().context("a binary has a name")?;
+    let small = folder.join(name);
+    let mut strip = Command::new("strip");
+    let strip = strip.arg("--strip-debug").arg("-o").arg(&small);
+    process::run(strip.arg(binary))?;
+    Ok(small)
 }
 
 /// The libraries of a program, each with the path at which the program loads it.
