@@ -4,6 +4,7 @@
 mod bed;
 mod beside;
 mod cli;
+mod documents;
 mod first_address;
 mod iam;
 mod kills;
