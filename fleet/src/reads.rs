@@ -14,12 +14,13 @@ use crate::Settings;
 pub(crate) const GATHERED: Duration = Duration::from_secs(2);
 /// Maximum number of names in one read, as in one filter of EC2.
 const NAMES: usize = 200;
-/// ENIs of one page.
-const PAGE: usize = 500;
 /// A page of the listing of all ENIs for each of these, so that an idle operator makes few calls.
 const LISTED: Duration = Duration::from_secs(10);
 /// The shortest time between two listings of all ENIs.
 const LISTED_LEAST: Duration = Duration::from_secs(30);
+/// The time between two reads of the primary ENIs where listings of all ENIs are rarer: other ENIs
+/// follow the security groups of these within two minutes.
+const PRIMARIES: Duration = Duration::from_secs(90);
 /// The longest wait after failures.
 const RETRIED_MOST: Duration = Duration::from_mins(1);
 
@@ -122,6 +123,8 @@ pub(crate) struct Reading {
     /// The time at which its first page was requested.
     pub(crate) begun: Option<Time>,
     pub(crate) items: Items,
+    /// Pages so far.
+    pub(crate) pages: u32,
     /// Pages that had no answer and were requested again.
     pub(crate) repeats: u8,
 }
@@ -153,8 +156,10 @@ pub(crate) struct Reads {
     gathered: Time,
     /// The time at which the due reads of the inventory were last requested.
     pub(crate) requested: Time,
-    /// ENIs of the last listing of all.
-    listed: usize,
+    /// Pages of the last listing of all ENIs, those of others included.
+    pages: u32,
+    /// The time at which the primary ENIs were last requested.
+    primaries: Time,
     vpcs: BTreeSet<VpcId>,
     /// The VPCs of the last read of them.
     read_vpcs: BTreeSet<VpcId>,
@@ -290,9 +295,17 @@ impl Reads {
 
     /// The time between two listings of all ENIs.
     fn listing(&self, settings: &Settings) -> Duration {
-        let pages = u32::try_from(self.listed / PAGE + 1).unwrap_or(u32::MAX);
-        let paced = LISTED.saturating_mul(pages).max(LISTED_LEAST);
+        let paced = LISTED.saturating_mul(self.pages).max(LISTED_LEAST);
         paced.min(settings.reads.enis)
+    }
+
+    /// True if the primary ENIs are to be read by id, because listings come too rarely.
+    pub(crate) fn begin_primaries(&mut self, settings: &Settings, now: Time) -> bool {
+        let is_due = self.listing(settings) > PRIMARIES && now.since(self.primaries) >= PRIMARIES;
+        if is_due {
+            self.primaries = now;
+        }
+        is_due
     }
 
     fn begin(&mut self, what: What) {
@@ -317,6 +330,7 @@ impl Reads {
             },
             begun: None,
             items,
+            pages: 0,
             repeats: 0,
         });
     }
@@ -333,8 +347,8 @@ impl Reads {
         if reading.query.what == What::Vpcs {
             self.read_vpcs.clone_from(&reading.query.vpcs);
         }
-        if let (What::Enis(Scope::All), Items::Enis(enis)) = (&reading.query.what, &reading.items) {
-            self.listed = enis.len();
+        if reading.query.what == What::Enis(Scope::All) {
+            self.pages = reading.pages;
         }
     }
 

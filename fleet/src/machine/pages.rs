@@ -28,6 +28,19 @@ impl Fleet {
         if !due.ids.is_empty() {
             self.reads.want(&Scope::Ids(due.ids));
         }
+        let follows_primary = self.settings.enis.primary_groups;
+        if follows_primary && self.reads.begin_primaries(&self.settings, at.now) {
+            self.ask_for_primaries();
+        }
+    }
+
+    /// Requests the primary ENIs of all nodes.
+    fn ask_for_primaries(&mut self) {
+        let inventory = &self.memory.inventory;
+        let instances = self.nodes.by_instance.keys();
+        let primaries = instances.filter_map(|instance| inventory.primary_of(instance));
+        let ids = primaries.map(|eni| eni.id.clone()).collect();
+        self.reads.want(&Scope::Ids(ids));
     }
 
     /// Sends pages that have their budget.
@@ -55,6 +68,7 @@ impl Fleet {
     ) {
         match page {
             Ok(mut page) => {
+                reading.pages += 1;
                 self.leave_out_others(&reading, &mut page);
                 if !reading.items.extend(page.items) {
                     let reason = "the answer has items of another kind";
@@ -178,6 +192,7 @@ mod tests {
             items: query.what.items(),
             query,
             begun: Some(at.now),
+            pages: 0,
             repeats: 0,
         };
         let fleet = Fleet::new(Settings::of("one"), at).unwrap();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ec2_fake::{Ask, Call, Create, Fault, FaultKind, LoggedPage, Request};
+use ec2_fake::{Ask, Call, Change, Create, Fault, FaultKind, LoggedPage, Modify, Request};
+use serde_json::json;
 
-use super::bed::{Bed, world};
+use super::bed::{Bed, document, world_of};
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// ENIs of a page, as the fleet requests.
@@ -12,8 +13,12 @@ const PAGE: usize = 500;
 
 /// A node, and so many ENIs of others, each with two addresses.
 fn bed(others: usize) -> Bed {
-    let mut world = world();
+    let mut document = document();
+    let groups = document["groups"].as_array_mut().unwrap();
+    groups.push(json!({"id": "sg-2", "vpc": "vpc-1", "name": "other"}));
+    let mut world = world_of(document);
     world.settings.throttle = false;
+    world.settings.interface_quota = 100_000;
     let mut bed = Bed::new(&world);
     bed.add_node("one", "m5.large", "subnet-a");
     crowd(&mut bed, others);
@@ -91,5 +96,54 @@ fn a_listing_goes_on_with_the_page_that_had_no_answer_unless_many_have_none() {
         let is_first = |it: &&LoggedPage| it.token.is_none() && it.items == PAGE;
         let first = pages(&bed).filter(is_first).count();
         assert_eq!(first, first_pages, "{count} pages without an answer");
+    }
+}
+
+/// A leader of one node with two ENIs, beside so many ENIs of others that a listing has over ten
+/// pages.
+fn crowded() -> Bed {
+    let mut bed = bed(11 * PAGE);
+    bed.lead();
+    bed.request("one", 12);
+    bed.until(MINUTE, "12 addresses", |bed| bed.shown("one") >= 12);
+    bed
+}
+
+#[test]
+fn listings_are_the_rarer_the_more_enis_others_have() {
+    let mut bed = crowded();
+    bed.run(5 * MINUTE);
+    let before = bed.cloud.log().count();
+    bed.run(60 * MINUTE);
+    let calls = bed.cloud.log().count() - before;
+    // The bound of an idle operator: a call in five seconds.
+    assert!(calls <= 720, "{calls} calls in an hour");
+}
+
+#[test]
+fn groups_follow_those_of_the_primary_eni_within_two_minutes_beside_many_others() {
+    for seconds in [1, 40, 100, 280] {
+        let mut bed = crowded();
+        bed.run(5 * MINUTE + Duration::from_secs(seconds));
+        let of_index = |bed: &Bed, index: u16| {
+            let holds = |eni: &&std::sync::Arc<ec2_fake::Eni>| {
+                let attachment = eni.attachment.as_ref();
+                attachment.is_some_and(|it| it.index == index)
+            };
+            bed.cloud.interfaces().find(holds).unwrap().as_ref().clone()
+        };
+        let date = bed.at().date;
+        let change = Modify {
+            eni: of_index(&bed, 0).id,
+            change: Change::Groups(vec!["sg-2".to_owned()]),
+        };
+        let request = Request {
+            call: Call::Modify(change),
+            dry_run: false,
+        };
+        bed.cloud.call(date, "others", &request).outcome.unwrap();
+        bed.until(2 * MINUTE, "the groups", |bed| {
+            of_index(bed, 1).groups == ["sg-2"]
+        });
     }
 }
