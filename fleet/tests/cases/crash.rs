@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ec2_fake::{Settings, world::World};
+use ec2_fake::{Family, Settings, world::World};
 
 use serde_json::json;
 
@@ -151,4 +151,38 @@ fn answers_that_come_twice_change_nothing() {
     bed.faults.doubles = true;
     scenario(&mut bed, "", "doubled answers");
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), 1);
+}
+
+#[test]
+fn an_ipv6_prefix_hit_by_every_fault_is_there_once() {
+    let what = "AssignIpv6Addresses";
+    for (skip, fault, kills) in cases(1) {
+        let mut bed = bed(11);
+        bed.faults.planned = Some(Planned {
+            what,
+            skip,
+            fault,
+            kills,
+        });
+        let needed = json!({"ipv4-addrs": 8, "ipv6-addrs": 16});
+        let pools = json!({"requested": [{"pool": "default", "needed": needed}]});
+        bed.change("one", &json!({"spec": {"ipam": {"pools": pools}}}));
+        let what = format!("{what}, {fault:?}, killed: {kills}");
+        for _ in 0..60 {
+            bed.run(Duration::from_secs(20));
+            if !bed.lease.is_led {
+                bed.lead();
+            }
+            bed.assert_true(&what);
+        }
+        // EC2 has no token for this call: one that takes effect twice gives two.
+        let prefixes = if matches!(fault, Fault::Twice) { 2 } else { 1 };
+        assert_eq!(bed.ipv6_prefixes("one"), prefixes, "{what}");
+        let assigned = bed.cloud.interfaces();
+        let assigned = assigned.map(|eni| eni.addresses.of(Family::V6).count());
+        assert_eq!(assigned.sum::<usize>(), prefixes, "{what}");
+        assert_eq!(bed.report("one"), "", "{what}");
+        bed.assert_no_leaks(&what);
+        assert!(bed.faults.planned.is_none(), "{what}: nothing was hit");
+    }
 }

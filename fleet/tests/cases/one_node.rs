@@ -87,17 +87,9 @@ fn a_node_that_wants_ipv6_gets_one_prefix_beside_its_addresses() {
     let requested = json!([{"pool": "default", "needed": needed}]);
     let patch = json!({"spec": {"ipam": {"pools": {"requested": requested}}}});
     bed.change("one", &patch);
-    let prefixes = |bed: &Bed| {
-        let enis = bed.api.objects["one"]["status"]["eni"]["enis"].as_object();
-        let count = |eni: &serde_json::Value| eni["ipv6-prefixes"].as_array().map_or(0, Vec::len);
-        enis.into_iter()
-            .flatten()
-            .map(|(_, eni)| count(eni))
-            .sum::<usize>()
-    };
-    bed.until(SOON, "a prefix", |bed| prefixes(bed) == 1);
+    bed.until(SOON, "a prefix", |bed| bed.ipv6_prefixes("one") == 1);
     bed.run(Duration::from_mins(5));
-    assert_eq!(prefixes(&bed), 1);
+    assert_eq!(bed.ipv6_prefixes("one"), 1);
     assert_eq!(bed.shown("one"), 8);
 }
 

@@ -416,3 +416,19 @@ fn every_step_of_a_release_hit_by_every_fault_heals() {
         }
     }
 }
+
+#[test]
+fn a_release_call_of_a_dead_operator_that_comes_ten_minutes_late_takes_nothing_published() {
+    for what in [
+        "UnassignPrivateIpAddresses",
+        "DetachNetworkInterface",
+        "DeleteNetworkInterface",
+    ] {
+        release_with(Planned {
+            what,
+            skip: 0,
+            fault: Fault::Late(Duration::from_mins(10)),
+            kills: true,
+        });
+    }
+}

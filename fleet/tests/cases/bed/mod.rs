@@ -430,6 +430,13 @@ impl Bed {
             .sum()
     }
 
+    /// The number of IPv6 prefixes in the status of a node's ENIs.
+    pub(crate) fn ipv6_prefixes(&self, name: &str) -> usize {
+        let enis = self.api.objects[name]["status"]["eni"]["enis"].as_object();
+        let count = |eni: &Value| eni["ipv6-prefixes"].as_array().map_or(0, Vec::len);
+        enis.into_iter().flatten().map(|(_, eni)| count(eni)).sum()
+    }
+
     /// The blocks of a plain pool.
     pub(crate) fn plain_pool(&self, name: &str) -> PlainView {
         let pools = self.fleet.pools(self.at());
