@@ -56,6 +56,45 @@ fn nothing_is_changed_beside_the_vpc_cni_until_it_goes() {
     bed.finish().unwrap();
 }
 
+/// Cilium's Lease, renewed just now.
+fn cilium_lease() -> Value {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ");
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "cilium-operator-resource-lock", "namespace": "kube-system"},
+        "spec": {
+            "holderIdentity": "cilium-operator-1", "leaseDurationSeconds": 15,
+            "renewTime": now.to_string()
+        }
+    })
+}
+
+#[test]
+fn nothing_is_changed_beside_cilium_s_operator_until_its_lease_ends() {
+    let bed = Bed::create(1).unwrap();
+    let config = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "cilium-config", "namespace": "kube-system"},
+        "data": {"ipam": "eni"}
+    });
+    let server = &bed.plane.server;
+    server.apply(&[config, cilium_lease()]).unwrap();
+    let operator = bed.start(0, &json!({})).unwrap();
+    bed.add_node(0, 8).unwrap();
+    operator
+        .log_has(&["nothing is changed", "cilium-operator-resource-lock"])
+        .unwrap();
+    let look = || {
+        server.apply(&[cilium_lease()])?;
+        let shown = operator.ask("nodes")?;
+        check(shown.contains("AssignPrivateIpAddresses"), || shown)
+    };
+    eventually(SOON, "the step is shown", look).unwrap();
+    assert_eq!(changes(&bed), 0);
+    bed.node_has(0, 8).unwrap();
+    bed.finish().unwrap();
+}
+
 #[test]
 fn a_dry_run_shows_steps_and_leaves_the_lease_to_others() {
     let bed = Bed::create(1).unwrap();

@@ -30,6 +30,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ),
     ("DaemonSet", "/apis/apps/v1", "daemonsets", true),
     ("Deployment", "/apis/apps/v1", "deployments", true),
+    ("Lease", "/apis/coordination.k8s.io/v1", "leases", true),
     ("Namespace", "/api/v1", "namespaces", false),
     ("Node", "/api/v1", "nodes", false),
     ("Pod", "/api/v1", "pods", true),
