@@ -250,6 +250,37 @@ impl Drop for Lab {
     }
 }
 
+fn damages_are_healed(lab: &Lab, whole: &[String]) {
+    let node = lab.netns("node");
+    for damage in [
+        format!("ip -n {node} rule delete priority 20"),
+        format!("ip -n {node} route flush table 11"),
+        format!("ip -n {node} address delete 10.0.2.10/32 dev eth1"),
+        format!("ip -n {node} link set eth1 down"),
+        // No event tells of this one.
+        format!("nsenter --net=/run/netns/{node} sysctl -qw net.ipv4.conf.eth1.arp_ignore=0"),
+    ] {
+        let before = lab.repairs();
+        run(&damage);
+        let took = wait_for(&damage, HEALING, || {
+            lab.repairs() > before && lab.kernel() == whole
+        });
+        println!("healed after {took:?}: {damage}");
+    }
+}
+
+fn pods_outlive_the_agent(lab: &mut Lab, whole: &[String]) {
+    assert_eq!(lab.stop("TERM"), Some(0));
+    assert!(lab.pings("web", "10.0.2.20"), "without an agent");
+    lab.start();
+    assert_eq!(lab.rows("endpoints").len(), 2);
+    lab.stop("KILL");
+    assert!(lab.pings("web", "10.0.2.20"), "after a kill");
+    lab.start();
+    assert!(lab.rows("routes --differing").is_empty());
+    assert_eq!(lab.kernel(), whole);
+}
+
 #[test]
 fn pods_are_added_reached_healed_kept_and_removed() {
     let mut lab = Lab::new();
@@ -276,33 +307,9 @@ fn pods_are_added_reached_healed_kept_and_removed() {
         assert!(lab.pings(from, to), "{from} to {to}");
     }
 
-    let node = lab.netns("node");
     let whole = lab.kernel();
-    for damage in [
-        format!("ip -n {node} rule delete priority 20"),
-        format!("ip -n {node} route flush table 11"),
-        format!("ip -n {node} address delete 10.0.2.10/32 dev eth1"),
-        format!("ip -n {node} link set eth1 down"),
-        // No event tells of this one.
-        format!("nsenter --net=/run/netns/{node} sysctl -qw net.ipv4.conf.eth1.arp_ignore=0"),
-    ] {
-        let before = lab.repairs();
-        run(&damage);
-        let took = wait_for(&damage, HEALING, || {
-            lab.repairs() > before && lab.kernel() == whole
-        });
-        println!("healed after {took:?}: {damage}");
-    }
-
-    assert_eq!(lab.stop("TERM"), Some(0));
-    assert!(lab.pings("web", "10.0.2.20"), "without an agent");
-    lab.start();
-    assert_eq!(lab.rows("endpoints").len(), 2);
-    lab.stop("KILL");
-    assert!(lab.pings("web", "10.0.2.20"), "after a kill");
-    lab.start();
-    assert!(lab.rows("routes --differing").is_empty());
-    assert_eq!(lab.kernel(), whole);
+    damages_are_healed(&lab, &whole);
+    pods_outlive_the_agent(&mut lab, &whole);
 
     run(&lab.towpath("endpoint del web"));
     run(&lab.towpath("endpoint del web"));
@@ -320,13 +327,7 @@ fn pods_are_added_reached_healed_kept_and_removed() {
     assert!(run(&lab.towpath("cleanup -o json")).contains("\"objects\": []"));
 }
 
-#[test]
-fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
-    let mut lab = Lab::new();
-    lab.start();
-    lab.add("web", "--address 10.0.1.20");
-    let whole = lab.kernel();
-
+fn a_second_agent_is_refused(lab: &Lab) {
     let second = output(&lab.towpath("run"));
     let error = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1), "{error}");
@@ -345,6 +346,26 @@ fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
             assert!(error.contains("another agent is running"), "{error}");
         }
     }
+}
+
+/// Starts an agent whose log nobody reads.
+fn start_unread(lab: &mut Lab) {
+    let line = lab.towpath("run");
+    let mut words = line.split_whitespace();
+    let mut agent = Command::new(words.next().unwrap());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    lab.agent = Some(agent.args(words).stderr(writer).spawn().unwrap());
+}
+
+#[test]
+fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
+    let mut lab = Lab::new();
+    lab.start();
+    lab.add("web", "--address 10.0.1.20");
+    let whole = lab.kernel();
+
+    a_second_agent_is_refused(&lab);
     assert_eq!(lab.kernel(), whole);
 
     fs::write(
@@ -359,12 +380,7 @@ fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
 
     // A restarted agent leaves the objects of the earlier one unchanged. Its log is not read.
     lab.stop("TERM");
-    let line = lab.towpath("run");
-    let mut words = line.split_whitespace();
-    let mut agent = Command::new(words.next().unwrap());
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    lab.agent = Some(agent.args(words).stderr(writer).spawn().unwrap());
+    start_unread(&mut lab);
     wait_for("the agent answers", DEADLINE, || is_degraded(&lab));
     let status: Value =
         serde_json::from_slice(&output(&lab.towpath("status -o json")).stdout).unwrap();

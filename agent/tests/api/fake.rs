@@ -9,7 +9,8 @@ use std::time::Duration;
 use api::Tuple;
 use api::ids::{EndpointId, EniNumber, Owner};
 use api::types::{
-    Addresses, Allocation, Attachment, EniRef, FlowFilter, GcResult, Leased, NatFlows, NatFlushed,
+    Addresses, Allocation, Attachment, EniRef, FlowFilter, GcRequest, GcResult, Leased, NatFlows,
+    NatFlushed,
 };
 use api::types::{Explanation, Verdict};
 use api::{ApiError, ErrorCode};
@@ -141,6 +142,42 @@ impl Drop for End {
     }
 }
 
+/// The answer to an endpoint that is added, unless its container is named `busy`.
+fn added(request: &EndpointRequest) -> Result<Attachment, ApiError> {
+    if request.owner.container_id == "busy" {
+        let error = ApiError::new(ErrorCode::EniNotReady, "ENI 1 is not ready: no device");
+        return Err(error.at("addresses"));
+    }
+    Ok(attachment(request))
+}
+
+/// An explanation that repeats the connection that was asked about.
+fn explanation(tuple: Tuple) -> Explanation {
+    let Tuple {
+        protocol,
+        source,
+        destination,
+    } = tuple;
+    Explanation {
+        steps: Vec::new(),
+        verdict: Verdict::Stack,
+        why: format!("{protocol} {source} {destination}"),
+        eni: None,
+        snat: None,
+        port: None,
+        then: None,
+    }
+}
+
+/// The result of a collection that removes each valid endpoint.
+fn collected(request: GcRequest) -> GcResult {
+    GcResult {
+        removed: request.valid,
+        kept: Vec::new(),
+        agent: Vec::new(),
+    }
+}
+
 /// Answers as the fake agent, which takes every endpoint except one whose container is named
 /// `busy`.
 pub(crate) fn answer(
@@ -150,12 +187,7 @@ pub(crate) fn answer(
 ) {
     match command {
         Command::AddEndpoint(request, reply) => {
-            let answer = if request.owner.container_id == "busy" {
-                let error = ApiError::new(ErrorCode::EniNotReady, "ENI 1 is not ready: no device");
-                Err(error.at("addresses"))
-            } else {
-                Ok(attachment(&request))
-            };
+            let answer = added(&request);
             requests.send(request).unwrap();
             reply.send(answer).ok();
         }
@@ -172,40 +204,13 @@ pub(crate) fn answer(
         Command::Status(reply) => drop(reply),
         // As for the status.
         Command::Masquerade(reply) => drop(reply),
-        Command::Explain(tuple, reply) => {
-            let Tuple {
-                protocol,
-                source,
-                destination,
-            } = tuple;
-            let answer = Explanation {
-                steps: Vec::new(),
-                verdict: Verdict::Stack,
-                why: format!("{protocol} {source} {destination}"),
-                eni: None,
-                snat: None,
-                port: None,
-                then: None,
-            };
-            drop(reply.send(Ok(answer)));
-        }
+        Command::Explain(tuple, reply) => drop(reply.send(Ok(explanation(tuple)))),
         Command::CheckEndpoint(owner, reply) => {
             let message = format!("{owner} has no endpoint");
             let error = ApiError::new(ErrorCode::UnknownEndpoint, message);
             reply.send(Err(error)).ok();
         }
-        Command::Collect(request, reply) => {
-            let removed = request.valid;
-            let kept = Vec::new();
-            let agent = Vec::new();
-            reply
-                .send(Ok(GcResult {
-                    removed,
-                    kept,
-                    agent,
-                }))
-                .ok();
-        }
+        Command::Collect(request, reply) => drop(reply.send(Ok(collected(request)))),
         Command::Ready(reply) => {
             let error = ApiError::new(ErrorCode::NotReady, "no ENI is ready");
             reply.send(Err(error)).ok();

@@ -39,6 +39,57 @@ fn good() -> Value {
     })
 }
 
+/// The client refuses nothing itself: what the agent says of a request reaches its caller.
+async fn refusals_reach_the_caller(fake: &Fake, client: &Client, request: &mut AddEndpoint) {
+    request.owner.container_id = "busy".into();
+    match client.add_endpoint(request).await {
+        Err(ClientError::Refused(error)) => {
+            assert_eq!(error.code, ErrorCode::EniNotReady);
+            assert_eq!(error.field.as_deref(), Some("addresses"));
+        }
+        other => panic!("{other:?}"),
+    }
+    client.delete_endpoint(&request.owner).await.unwrap();
+    assert_eq!(fake.deleted.recv_timeout(DEADLINE).unwrap(), request.owner);
+    // A value that does not fit into a path arrives unchanged, and the error names it.
+    request.owner.container_id = "a/b".into();
+    match client.delete_endpoint(&request.owner).await {
+        Err(ClientError::Refused(error)) => {
+            assert_eq!(error.field.as_deref(), Some("container-id"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The fake counts the fields that arrive.
+async fn a_filter_arrives_whole(client: &Client) {
+    let filter = FlowFilter {
+        pod: Some("10.0.1.20".parse().unwrap()),
+        remote: Some("2001:db8::1".parse().unwrap()),
+        protocol: Some("tcp".to_owned()),
+        all: false,
+    };
+    assert_eq!(client.nat_flows(&filter).await.unwrap().total, 3);
+    assert_eq!(client.nat_flush(&filter).await.unwrap().removed, 3);
+    let all = FlowFilter {
+        all: true,
+        ..FlowFilter::default()
+    };
+    assert_eq!(client.nat_flush(&all).await.unwrap().removed, 1);
+    assert_eq!(client.nat_stats().await.unwrap(), NatStats::default());
+}
+
+async fn a_connection_arrives_with_its_ports(client: &Client) {
+    let tuple = |source: &str| {
+        let destination = "[2001:db8:1::1]:443".parse().unwrap();
+        Tuple::new("udp".parse().unwrap(), source.parse().unwrap(), destination).unwrap()
+    };
+    let explained = client.explain(&tuple("[2001:db8::20]:5353")).await.unwrap();
+    assert_eq!(explained.why, "udp [2001:db8::20]:5353 [2001:db8:1::1]:443");
+    let explained = client.explain(&tuple("2001:db8::20")).await.unwrap();
+    assert_eq!(explained.why, "udp 2001:db8::20 [2001:db8:1::1]:443");
+}
+
 #[test]
 fn the_client_and_the_server_understand_each_other() {
     let fake = Fake::start(LIMITS);
@@ -55,51 +106,13 @@ fn the_client_and_the_server_understand_each_other() {
         let received = fake.requests.recv_timeout(DEADLINE).unwrap();
         assert_eq!(received.netns, Path::new("/run/netns/web"));
 
-        request.owner.container_id = "busy".into();
-        match client.add_endpoint(&request).await {
-            Err(ClientError::Refused(error)) => {
-                assert_eq!(error.code, ErrorCode::EniNotReady);
-                assert_eq!(error.field.as_deref(), Some("addresses"));
-            }
-            other => panic!("{other:?}"),
-        }
-        client.delete_endpoint(&request.owner).await.unwrap();
-        assert_eq!(fake.deleted.recv_timeout(DEADLINE).unwrap(), request.owner);
-        // A value that does not fit into a path arrives unchanged, and the error names it.
-        request.owner.container_id = "a/b".into();
-        match client.delete_endpoint(&request.owner).await {
-            Err(ClientError::Refused(error)) => {
-                assert_eq!(error.field.as_deref(), Some("container-id"));
-            }
-            other => panic!("{other:?}"),
-        }
+        refusals_reach_the_caller(&fake, &client, &mut request).await;
         assert!(client.endpoints().await.unwrap().is_empty());
         assert!(client.enis().await.unwrap().is_empty());
         assert!(client.objects().await.unwrap().is_empty());
         assert!(client.metrics().await.unwrap().is_empty());
-        // The fake counts the fields that arrive.
-        let filter = FlowFilter {
-            pod: Some("10.0.1.20".parse().unwrap()),
-            remote: Some("2001:db8::1".parse().unwrap()),
-            protocol: Some("tcp".to_owned()),
-            all: false,
-        };
-        assert_eq!(client.nat_flows(&filter).await.unwrap().total, 3);
-        assert_eq!(client.nat_flush(&filter).await.unwrap().removed, 3);
-        let all = FlowFilter {
-            all: true,
-            ..FlowFilter::default()
-        };
-        assert_eq!(client.nat_flush(&all).await.unwrap().removed, 1);
-        assert_eq!(client.nat_stats().await.unwrap(), NatStats::default());
-        let tuple = |source: &str| {
-            let destination = "[2001:db8:1::1]:443".parse().unwrap();
-            Tuple::new("udp".parse().unwrap(), source.parse().unwrap(), destination).unwrap()
-        };
-        let explained = client.explain(&tuple("[2001:db8::20]:5353")).await.unwrap();
-        assert_eq!(explained.why, "udp [2001:db8::20]:5353 [2001:db8:1::1]:443");
-        let explained = client.explain(&tuple("2001:db8::20")).await.unwrap();
-        assert_eq!(explained.why, "udp 2001:db8::20 [2001:db8:1::1]:443");
+        a_filter_arrives_whole(&client).await;
+        a_connection_arrives_with_its_ports(&client).await;
         // The agent drops the command: it is stopping.
         match client.status().await {
             Err(ClientError::Refused(error)) => assert_eq!(error.code, ErrorCode::NotReady),
@@ -205,10 +218,9 @@ fn a_packet_that_is_none_is_named() {
     assert_eq!(answer.body["why"], "icmp 10.0.1.20:7 1.1.1.1");
 }
 
-#[test]
-fn wrong_fields_are_named() {
-    let fake = Fake::start(LIMITS);
-    let cases = [
+/// Codes and fields of errors, with the change of a good request that leads to each.
+fn wrong_fields() -> Vec<(&'static str, Option<&'static str>, Value)> {
+    vec![
         ("invalid-body", Some("owner"), json!({"owner": 7})),
         (
             "invalid-body",
@@ -248,8 +260,13 @@ fn wrong_fields_are_named() {
             Some("owner.container-id"),
             json!({"owner": {"container-id": "../a", "interface": "eth0"}}),
         ),
-    ];
-    for (code, field, change) in cases {
+    ]
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    let fake = Fake::start(LIMITS);
+    for (code, field, change) in wrong_fields() {
         let mut body = good();
         for (key, value) in change.as_object().unwrap() {
             body[key] = value.clone();

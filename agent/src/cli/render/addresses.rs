@@ -175,9 +175,9 @@ mod tests {
     use api::types::AllocationMode;
     use ipam::Family;
 
-    #[test]
-    fn what_is_wrong_is_told() {
-        let orphan = LeaseStatus {
+    /// An address whose block is gone.
+    fn orphan() -> LeaseStatus {
+        LeaseStatus {
             address: "10.0.1.20".parse().unwrap(),
             owner: Owner {
                 container_id: "a".into(),
@@ -190,12 +190,16 @@ mod tests {
             orphan: true,
             expires_seconds: None,
             pod: None,
-        };
-        let status = AllocationStatus {
+        }
+    }
+
+    /// A status in which each field says something.
+    fn troubled() -> AllocationStatus {
+        AllocationStatus {
             enabled: true,
             mode: AllocationMode::MultiPool,
             waiting: vec!["the pools".into()],
-            orphans: vec![orphan.clone()],
+            orphans: vec![orphan()],
             unanswered: Vec::new(),
             problems: vec!["two pools".into()],
             pools: vec![PoolStatus {
@@ -211,7 +215,12 @@ mod tests {
                 requested: 7,
                 blocks: Vec::new(),
             }],
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let status = troubled();
         let text: Vec<_> = lines(&status).into_iter().map(|(_, text)| text).collect();
         assert_eq!(
             text,
@@ -239,7 +248,7 @@ mod tests {
             entries: None,
         };
         let list = Addresses {
-            leases: vec![orphan],
+            leases: vec![orphan()],
             cooling: vec![cooling],
         };
         let text = addresses(&list, Paint(false));

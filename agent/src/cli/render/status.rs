@@ -286,6 +286,43 @@ mod tests {
     use api::types::{AllocationStatus, SysctlStatus};
     use api::types::{ForeignProgram, Mechanism, MissingFeature};
 
+    fn poor_datapath() -> DatapathStatus {
+        DatapathStatus {
+            path: PathMode::Stack,
+            features: BTreeMap::from([
+                ("tcx".into(), false.into()),
+                ("kernel".into(), "6.18".into()),
+                ("jit".into(), Value::Null),
+            ]),
+            missing_features: vec![MissingFeature {
+                name: "tcx".into(),
+                consequence: "programs are filters".into(),
+            }],
+            foreign_programs: vec![ForeignProgram {
+                device: "eth0".into(),
+                ifindex: 2,
+                direction: Direction::Ingress,
+                mechanism: Mechanism::Tcx,
+                kind: "bpf".into(),
+                name: Some("policy".into()),
+                id: Some(7),
+                priority: None,
+                position: Position::Before,
+            }],
+        }
+    }
+
+    fn dhcp_route() -> ForeignConfig {
+        ForeignConfig {
+            eni: EniNumber(1),
+            device: "ens6".into(),
+            kind: ForeignConfigKind::DefaultRoute,
+            object: "default via 10.0.1.1 metric 1024".into(),
+            protocol: Some("dhcp".into()),
+            hint: "make the device unmanaged".into(),
+        }
+    }
+
     fn troubled() -> Status {
         Status {
             version: "0.1.0".into(),
@@ -309,40 +346,11 @@ mod tests {
             endpoints: 3,
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
             endpoint_notes: BTreeMap::from([("b/eth0".into(), "an ingress qdisc".into())]),
-            datapath: DatapathStatus {
-                path: PathMode::Stack,
-                features: BTreeMap::from([
-                    ("tcx".into(), false.into()),
-                    ("kernel".into(), "6.18".into()),
-                    ("jit".into(), Value::Null),
-                ]),
-                missing_features: vec![MissingFeature {
-                    name: "tcx".into(),
-                    consequence: "programs are filters".into(),
-                }],
-                foreign_programs: vec![ForeignProgram {
-                    device: "eth0".into(),
-                    ifindex: 2,
-                    direction: Direction::Ingress,
-                    mechanism: Mechanism::Tcx,
-                    kind: "bpf".into(),
-                    name: Some("policy".into()),
-                    id: Some(7),
-                    priority: None,
-                    position: Position::Before,
-                }],
-            },
+            datapath: poor_datapath(),
             nat: api::types::NatStatus::default(),
             service_nat: ServiceNatStatus::default(),
             cluster: None,
-            foreign_config: vec![ForeignConfig {
-                eni: EniNumber(1),
-                device: "ens6".into(),
-                kind: ForeignConfigKind::DefaultRoute,
-                object: "default via 10.0.1.1 metric 1024".into(),
-                protocol: Some("dhcp".into()),
-                hint: "make the device unmanaged".into(),
-            }],
+            foreign_config: vec![dhcp_route()],
             bypassed_rules: vec!["a rule".into()],
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {

@@ -134,100 +134,102 @@ mod tests {
         {"name": "cbr0", "plugins": [{"type": "flannel"}, {"type": "portmap"}]}]}"#;
     const MULTUS_OURS: &str = r#"{"type": "multus", "delegates": [{"type": "towpath-cni"}]}"#;
 
+    /// Names of folders, their files, and the CNIs that they make a node use.
+    const CASES: &[(&str, Files, &[&str])] = &[
+        ("none", &[], &[]),
+        ("the VPC CNI's", &[("10-aws.conflist", AWS_LIST)], &[AWS]),
+        (
+            "two of one chain",
+            &[("05-cilium.conflist", CHAINED)],
+            &[AWS, CILIUM],
+        ),
+        (
+            "chained to ours",
+            &[("05-x.conflist", CHAINED_TO_OURS)],
+            &[],
+        ),
+        (
+            "behind ours",
+            &[("99-flannel.conflist", MULTUS_FLANNEL)],
+            &[],
+        ),
+        (
+            "of another suffix",
+            &[("10-aws.conflist.cilium_bak", AWS_LIST)],
+            &[],
+        ),
+        (
+            "a single plugin",
+            &[("10-calico.conf", r#"{"type": "calico"}"#)],
+            &[CALICO],
+        ),
+        (
+            "a file of JSON",
+            &[("05-w.json", r#"{"type": "weave-net"}"#)],
+            &["Weave Net"],
+        ),
+        (
+            "of a node's own use",
+            &[("00-bridge.conflist", BRIDGE)],
+            &[],
+        ),
+        (
+            "behind one that counts for none",
+            &[
+                ("00-bridge.conflist", BRIDGE),
+                ("10-aws.conflist", AWS_LIST),
+            ],
+            &[],
+        ),
+        (
+            "behind ours in a chain",
+            &[
+                ("00-x.conflist", CHAINED_TO_OURS),
+                ("10-aws.conflist", AWS_LIST),
+            ],
+            &[],
+        ),
+        (
+            "behind one that nothing can use",
+            &[
+                ("00-x.conflist", "{"),
+                ("01-x.conf", "[]"),
+                ("10-aws.conflist", AWS_LIST),
+            ],
+            &[AWS],
+        ),
+        (
+            "behind Multus, which takes the next",
+            &[("00-multus.conf", MULTUS), ("10-aws.conflist", AWS_LIST)],
+            &[AWS],
+        ),
+        ("behind Multus alone", &[("00-multus.conf", MULTUS)], &[]),
+        (
+            "of Multus",
+            &[("00-multus.conf", MULTUS_FLANNEL)],
+            &["Flannel"],
+        ),
+        (
+            "of Multus, ours",
+            &[
+                ("00-multus.conf", MULTUS_OURS),
+                ("10-aws.conflist", AWS_LIST),
+            ],
+            &[],
+        ),
+    ];
+
     #[test]
     fn what_runtimes_use_counts_and_what_merely_lies_there_does_not() {
-        let cases: [(&str, Files, &[&str]); 16] = [
-            ("none", &[], &[]),
-            ("the VPC CNI's", &[("10-aws.conflist", AWS_LIST)], &[AWS]),
-            (
-                "two of one chain",
-                &[("05-cilium.conflist", CHAINED)],
-                &[AWS, CILIUM],
-            ),
-            (
-                "chained to ours",
-                &[("05-x.conflist", CHAINED_TO_OURS)],
-                &[],
-            ),
-            (
-                "behind ours",
-                &[("99-flannel.conflist", MULTUS_FLANNEL)],
-                &[],
-            ),
-            (
-                "of another suffix",
-                &[("10-aws.conflist.cilium_bak", AWS_LIST)],
-                &[],
-            ),
-            (
-                "a single plugin",
-                &[("10-calico.conf", r#"{"type": "calico"}"#)],
-                &[CALICO],
-            ),
-            (
-                "a file of JSON",
-                &[("05-w.json", r#"{"type": "weave-net"}"#)],
-                &["Weave Net"],
-            ),
-            (
-                "of a node's own use",
-                &[("00-bridge.conflist", BRIDGE)],
-                &[],
-            ),
-            (
-                "behind one that counts for none",
-                &[
-                    ("00-bridge.conflist", BRIDGE),
-                    ("10-aws.conflist", AWS_LIST),
-                ],
-                &[],
-            ),
-            (
-                "behind ours in a chain",
-                &[
-                    ("00-x.conflist", CHAINED_TO_OURS),
-                    ("10-aws.conflist", AWS_LIST),
-                ],
-                &[],
-            ),
-            (
-                "behind one that nothing can use",
-                &[
-                    ("00-x.conflist", "{"),
-                    ("01-x.conf", "[]"),
-                    ("10-aws.conflist", AWS_LIST),
-                ],
-                &[AWS],
-            ),
-            (
-                "behind Multus, which takes the next",
-                &[("00-multus.conf", MULTUS), ("10-aws.conflist", AWS_LIST)],
-                &[AWS],
-            ),
-            ("behind Multus alone", &[("00-multus.conf", MULTUS)], &[]),
-            (
-                "of Multus",
-                &[("00-multus.conf", MULTUS_FLANNEL)],
-                &["Flannel"],
-            ),
-            (
-                "of Multus, ours",
-                &[
-                    ("00-multus.conf", MULTUS_OURS),
-                    ("10-aws.conflist", AWS_LIST),
-                ],
-                &[],
-            ),
-        ];
-        for (name, files, expected) in cases {
+        for (name, files, expected) in CASES {
             let folder = tempfile::tempdir().unwrap();
-            for (name, text) in files {
+            for (name, text) in *files {
                 fs::write(folder.path().join(name), text).unwrap();
             }
             fs::create_dir(folder.path().join("00-folder.conf")).unwrap();
             let used = used(folder.path());
             let by = used.as_ref().map_or(&[][..], |used| &used.by);
-            assert_eq!(by, expected, "{name}: {used:?}");
+            assert_eq!(by, *expected, "{name}: {used:?}");
         }
         assert_eq!(used(Path::new("/nonexistent")), None);
     }
