@@ -282,96 +282,103 @@ fn a_mask_may_be_written_as_text_or_number() {
     }
 }
 
+const ABSOLUTE_PATH: &str = "allowed: an absolute path";
+const DEVICE_NAME: &str = "allowed: the name of a device, 1 to 15 bytes";
+const MARK_MASK: &str = "allowed: a mask of 32 bits, hexadecimal (0xff000000)";
+const CACHE_SIZE: &str = "allowed: 0, or a power of two up to 65536";
+const ROUTE_PROTOCOL: &str = "allowed: kernel, or a number from 5 to 255";
+const UNICAST: &str = "allowed: a unicast IPv4 or IPv6 address";
+const LISTENER: &str = "allowed: an address with a port (127.0.0.1:9971, [::1]:9971), or null";
+const CIDR: &str = "allowed: a CIDR of IPv4 or IPv6, not all of it";
+
+/// Keys, values that they refuse, and a part of what is said of each.
+const BAD_VALUES: &[(&str, &str, &str)] = &[
+    ("node.document", "node.yaml", ABSOLUTE_PATH),
+    ("node.document", "''", ABSOLUTE_PATH),
+    ("node.document", "[1]", "sequence"),
+    (
+        "node.primary-device",
+        "a-name-that-is-too-long",
+        DEVICE_NAME,
+    ),
+    ("node.primary-device", "a/b", DEVICE_NAME),
+    ("node.primary-device", "'..'", DEVICE_NAME),
+    ("node.primary-device", "''", DEVICE_NAME),
+    ("endpoint.mtu", "1279", "allowed: 1280 to 9001"),
+    ("endpoint.mtu", "9002", "allowed: 1280 to 9001"),
+    ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
+    ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
+    ("endpoint.mtu", "jumbo", "allowed: 1280 to 9001"),
+    ("endpoint.mtu", "1.5", "expected a text or an integer"),
+    ("ipam.cooldown", "30s", "allowed: 0 to 86400 seconds"),
+    ("endpoint.internet-mtu", "1279", "allowed: 1280 to 9001"),
+    ("endpoint.internet-mtu", "9002", "allowed: 1280 to 9001"),
+    ("http.address", "127.0.0.1", LISTENER),
+    ("http.address", "9971", LISTENER),
+    ("http.address", "localhost:9971", LISTENER),
+    ("http.address", "127.0.0.1:0", LISTENER),
+    ("http.address", "'[::1]:99999'", LISTENER),
+    ("http.address", "''", LISTENER),
+    ("datapath.path", "fast", "expected `direct` or `stack`"),
+    (
+        "datapath.attach",
+        "xdp",
+        "expected one of `auto`, `mixed`, `tcx`, `clsact`",
+    ),
+    (
+        "datapath.mark-mask",
+        "0xf00f0000",
+        "its bits must be contiguous",
+    ),
+    (
+        "datapath.mark-mask",
+        "0x1f00",
+        "it must have at least 6 bits",
+    ),
+    ("datapath.mark-mask", "0x1ff000000", MARK_MASK),
+    ("datapath.mark-mask", "'0x+f000000'", MARK_MASK),
+    ("datapath.mark-mask", "ff000000", MARK_MASK),
+    ("datapath.mark-mask", "-1", MARK_MASK),
+    (
+        "datapath.mark-mask",
+        "18446744073709551615",
+        "expected a text or an integer",
+    ),
+    ("datapath.mark-mask", "1.5", "expected a text or an integer"),
+    ("datapath.pin-root", "bpf", ABSOLUTE_PATH),
+    ("datapath.flow-cache", "1000", CACHE_SIZE),
+    ("datapath.flow-cache", "-1", CACHE_SIZE),
+    ("datapath.flow-cache", "131072", CACHE_SIZE),
+    ("kernel.route-protocol", "4", ROUTE_PROTOCOL),
+    ("kernel.route-protocol", "0", ROUTE_PROTOCOL),
+    ("kernel.route-protocol", "256", ROUTE_PROTOCOL),
+    ("kernel.route-protocol", "static", ROUTE_PROTOCOL),
+    (
+        "kernel.route-protocol",
+        "true",
+        "expected a text or an integer",
+    ),
+    ("services.cidrs", "10.96.0.0/12", "expected a sequence"),
+    (
+        "services.cidrs",
+        "None",
+        "expected a sequence of CIDRs, or none",
+    ),
+    ("services.cidrs[0]", "10.96.0.0", CIDR),
+    ("services.cidrs[0]", "0.0.0.0/0", CIDR),
+    ("services.cidrs[0]", "10.96.0.1/12", "allowed: 10.96.0.0/12"),
+    ("services.addresses[0]", "10.96.0.0/12", UNICAST),
+    ("services.addresses[0]", "224.0.0.1", UNICAST),
+    ("host-addresses[0]", "0.0.0.0", UNICAST),
+    ("host-addresses[0]", "'::1'", UNICAST),
+    ("agent-addresses.ingress", "yes", "allowed: off, on, or"),
+    ("host-cidrs[0]", "0.0.0.0/0", CIDR),
+    ("host-cidrs[0]", "10.8.0.1/24", "allowed: 10.8.0.0/24"),
+];
+
 #[test]
 fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
-    let path = "allowed: an absolute path";
-    let device = "allowed: the name of a device, 1 to 15 bytes";
-    let mask = "allowed: a mask of 32 bits, hexadecimal (0xff000000)";
-    let cache = "allowed: 0, or a power of two up to 65536";
-    let protocol = "allowed: kernel, or a number from 5 to 255";
-    let address = "allowed: a unicast IPv4 or IPv6 address";
-    let listener = "allowed: an address with a port (127.0.0.1:9971, [::1]:9971), or null";
-    let cidr = "allowed: a CIDR of IPv4 or IPv6, not all of it";
-    let cases = [
-        ("node.document", "node.yaml", path),
-        ("node.document", "''", path),
-        ("node.document", "[1]", "sequence"),
-        ("node.primary-device", "a-name-that-is-too-long", device),
-        ("node.primary-device", "a/b", device),
-        ("node.primary-device", "'..'", device),
-        ("node.primary-device", "''", device),
-        ("endpoint.mtu", "1279", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "9002", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "jumbo", "allowed: 1280 to 9001"),
-        ("endpoint.mtu", "1.5", "expected a text or an integer"),
-        ("ipam.cooldown", "30s", "allowed: 0 to 86400 seconds"),
-        ("endpoint.internet-mtu", "1279", "allowed: 1280 to 9001"),
-        ("endpoint.internet-mtu", "9002", "allowed: 1280 to 9001"),
-        ("http.address", "127.0.0.1", listener),
-        ("http.address", "9971", listener),
-        ("http.address", "localhost:9971", listener),
-        ("http.address", "127.0.0.1:0", listener),
-        ("http.address", "'[::1]:99999'", listener),
-        ("http.address", "''", listener),
-        ("datapath.path", "fast", "expected `direct` or `stack`"),
-        (
-            "datapath.attach",
-            "xdp",
-            "expected one of `auto`, `mixed`, `tcx`, `clsact`",
-        ),
-        (
-            "datapath.mark-mask",
-            "0xf00f0000",
-            "its bits must be contiguous",
-        ),
-        (
-            "datapath.mark-mask",
-            "0x1f00",
-            "it must have at least 6 bits",
-        ),
-        ("datapath.mark-mask", "0x1ff000000", mask),
-        ("datapath.mark-mask", "'0x+f000000'", mask),
-        ("datapath.mark-mask", "ff000000", mask),
-        ("datapath.mark-mask", "-1", mask),
-        (
-            "datapath.mark-mask",
-            "18446744073709551615",
-            "expected a text or an integer",
-        ),
-        ("datapath.mark-mask", "1.5", "expected a text or an integer"),
-        ("datapath.pin-root", "bpf", path),
-        ("datapath.flow-cache", "1000", cache),
-        ("datapath.flow-cache", "-1", cache),
-        ("datapath.flow-cache", "131072", cache),
-        ("kernel.route-protocol", "4", protocol),
-        ("kernel.route-protocol", "0", protocol),
-        ("kernel.route-protocol", "256", protocol),
-        ("kernel.route-protocol", "static", protocol),
-        (
-            "kernel.route-protocol",
-            "true",
-            "expected a text or an integer",
-        ),
-        ("services.cidrs", "10.96.0.0/12", "expected a sequence"),
-        (
-            "services.cidrs",
-            "None",
-            "expected a sequence of CIDRs, or none",
-        ),
-        ("services.cidrs[0]", "10.96.0.0", cidr),
-        ("services.cidrs[0]", "0.0.0.0/0", cidr),
-        ("services.cidrs[0]", "10.96.0.1/12", "allowed: 10.96.0.0/12"),
-        ("services.addresses[0]", "10.96.0.0/12", address),
-        ("services.addresses[0]", "224.0.0.1", address),
-        ("host-addresses[0]", "0.0.0.0", address),
-        ("host-addresses[0]", "'::1'", address),
-        ("agent-addresses.ingress", "yes", "allowed: off, on, or"),
-        ("host-cidrs[0]", "0.0.0.0/0", cidr),
-        ("host-cidrs[0]", "10.8.0.1/24", "allowed: 10.8.0.0/24"),
-    ];
-    for (key, value, allowed) in cases {
+    for (key, value, allowed) in BAD_VALUES {
         refused(key, value, allowed);
     }
 }

@@ -271,79 +271,59 @@ fn a_member_of_a_prefix_is_no_address_to_unassign() {
     call(&mut cloud, Call::Unassign(assign(&eni, Family::V4, whole))).unwrap();
 }
 
-#[test]
-fn creation_refuses_what_cannot_be() {
-    let both = Ask {
-        count: 1,
-        prefix_count: 1,
+/// Creations that are refused, and the code of each refusal.
+fn impossible_creations() -> Vec<(Create, &'static str)> {
+    let but = |change: &dyn Fn(&mut Create)| {
+        let mut create = creation();
+        change(&mut create);
+        create
+    };
+    let asking = |count, prefix_count| Ask {
+        count,
+        prefix_count,
         ..Ask::default()
     };
-    let tokens = Some("x".repeat(65));
-    let cases = [
+    vec![
         (
-            Create {
-                subnet: "subnet-9".into(),
-                ..creation()
-            },
+            but(&|it| it.subnet = "subnet-9".into()),
             "InvalidSubnetID.NotFound",
         ),
         (
-            Create {
-                groups: vec!["sg-8".into()],
-                ..creation()
-            },
+            but(&|it| it.groups = vec!["sg-8".into()]),
             "InvalidGroup.NotFound",
         ),
         (
-            Create {
-                groups: vec!["sg-9".into()],
-                ..creation()
-            },
+            but(&|it| it.groups = vec!["sg-9".into()]),
             "InvalidParameter",
         ),
         (
-            Create {
-                ipv4: both,
-                ..creation()
-            },
+            but(&|it| it.ipv4 = asking(1, 1)),
             "InvalidParameterCombination",
         ),
+        (but(&|it| it.ipv4 = prefixes(16)), "InsufficientCidrBlocks"),
         (
-            Create {
-                ipv4: prefixes(16),
-                ..creation()
-            },
-            "InsufficientCidrBlocks",
-        ),
-        (
-            Create {
-                ipv4: Ask {
-                    count: 255,
-                    ..Ask::default()
-                },
-                ..creation()
-            },
+            but(&|it| it.ipv4 = asking(255, 0)),
             "InsufficientFreeAddressesInSubnet",
         ),
         (
-            Create {
-                subnet: "subnet-b".into(),
-                ipv6: prefixes(1),
-                ..creation()
-            },
+            but(&|it| {
+                it.subnet = "subnet-b".into();
+                it.ipv6 = prefixes(1);
+            }),
             "InvalidParameterValue",
         ),
         (
-            Create {
-                token: tokens,
-                ..creation()
-            },
+            but(&|it| it.token = Some("x".repeat(65))),
             "InvalidParameterValue",
         ),
-    ];
+    ]
+}
+
+#[test]
+fn creation_refuses_what_cannot_be() {
     let mut cloud = cloud();
     let before = cloud.interfaces().count();
-    for (case, expected) in cases {
+    for (case, expected) in impossible_creations() {
         let outcome = call(&mut cloud, Call::Create(Box::new(case.clone())));
         assert_eq!(code(outcome), expected, "{case:?}");
     }

@@ -191,6 +191,49 @@ fn a_collection_spares_what_is_newer_than_its_list() {
     assert_eq!(names, ["old"]);
 }
 
+/// Addresses, the pools that they are asked of, and the reason why each is refused.
+const REFUSED_REQUESTS: &[(&str, Option<&str>, &str)] = &[
+    ("10.0.0.17", None, "address 10.0.0.17 is in use by a/eth0"),
+    (
+        "10.9.9.9",
+        None,
+        "address 10.9.9.9 is in no block of this node",
+    ),
+    (
+        "10.10.0.1",
+        Some("default"),
+        "address 10.10.0.1 is not of pool default but of mars",
+    ),
+    (
+        "10.10.0.0",
+        None,
+        "address 10.10.0.0 of block 10.10.0.0/28 is never given: it is the block's first \
+             address, and the pool has no allowFirstIP",
+    ),
+    (
+        "10.10.0.15",
+        None,
+        "address 10.10.0.15 of block 10.10.0.0/28 is never given: it is the block's last \
+             address, and the pool has no allowLastIP",
+    ),
+    (
+        "10.0.0.20",
+        None,
+        "address 10.0.0.20 of block 10.0.0.16/28 is never given: it is excluded",
+    ),
+    (
+        "10.0.3.17",
+        None,
+        "the IPv4 addresses of pool default wait for eni-3 to be ready",
+    ),
+    (
+        "10.0.2.17",
+        None,
+        "nothing more is given from block 10.0.2.16/28, which has 10.0.2.17: draining: pool \
+             undecided",
+    ),
+];
+
 #[test]
 fn an_address_that_is_asked_for_is_given_or_the_reason_told() {
     let mut blocks = vec![
@@ -215,49 +258,8 @@ fn an_address_that_is_asked_for_is_given_or_the_reason_told() {
         };
         allocator.allocate(&request, at(0)).unwrap_err().to_string()
     };
-    let cases = [
-        ("10.0.0.17", None, "address 10.0.0.17 is in use by a/eth0"),
-        (
-            "10.9.9.9",
-            None,
-            "address 10.9.9.9 is in no block of this node",
-        ),
-        (
-            "10.10.0.1",
-            Some("default"),
-            "address 10.10.0.1 is not of pool default but of mars",
-        ),
-        (
-            "10.10.0.0",
-            None,
-            "address 10.10.0.0 of block 10.10.0.0/28 is never given: it is the block's first \
-             address, and the pool has no allowFirstIP",
-        ),
-        (
-            "10.10.0.15",
-            None,
-            "address 10.10.0.15 of block 10.10.0.0/28 is never given: it is the block's last \
-             address, and the pool has no allowLastIP",
-        ),
-        (
-            "10.0.0.20",
-            None,
-            "address 10.0.0.20 of block 10.0.0.16/28 is never given: it is excluded",
-        ),
-        (
-            "10.0.3.17",
-            None,
-            "the IPv4 addresses of pool default wait for eni-3 to be ready",
-        ),
-        (
-            "10.0.2.17",
-            None,
-            "nothing more is given from block 10.0.2.16/28, which has 10.0.2.17: draining: pool \
-             undecided",
-        ),
-    ];
-    for (address, pool, message) in cases {
-        assert_eq!(refused(&mut allocator, address, pool), message);
+    for (address, pool, message) in REFUSED_REQUESTS {
+        assert_eq!(refused(&mut allocator, address, *pool), *message);
     }
     assert!(allocator.demand().is_empty() || allocator.demand()["default"][&V4] == 1);
     allocator

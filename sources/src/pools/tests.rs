@@ -129,6 +129,53 @@ fn what_is_wrong_is_named_with_file_document_and_field() {
     assert_eq!(missing, Err("/pools: there is no such file".to_owned()));
 }
 
+const V4: &[Family] = &[Family::V4];
+const V6: &[Family] = &[Family::V6];
+const BOTH: &[Family] = &[Family::V4, Family::V6];
+
+/// Specifications, the families that remain, and the starts of what is said of each.
+const WRONG_FIELDS: &[(&str, &[Family], &[&str])] = &[
+    ("7", &[], &["spec: 7 is refused; allowed: an object"]),
+    ("{}", &[], &[]),
+    (
+        "{ipv4: x, ipv6: {cidrs: [fd00::/104]}}",
+        V6,
+        &["spec.ipv4: \"x\" is refused"],
+    ),
+    (
+        "{ipv4: {cidrs: 10.0.0.0/8}}",
+        V4,
+        &["spec.ipv4.cidrs: \"10.0.0.0/8\" is refused; allowed: a list"],
+    ),
+    (
+        "{ipv4: {cidrs: [10.0.0.300/8, 10.0.0.0/8, fd00::/8, 7]}}",
+        V4,
+        &[
+            "spec.ipv4.cidrs[0]: \"10.0.0.300/8\"",
+            "spec.ipv4.cidrs[2]: \"fd00::/8\"",
+            "spec.ipv4.cidrs[3]: 7",
+        ],
+    ),
+    (
+        "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 33}, ipv6: {cidrs: [fd00::/64], maskSize: 129}}",
+        BOTH,
+        &[
+            "spec.ipv4.maskSize: 33 is refused; allowed: 16 to 32",
+            "spec.ipv6.maskSize: 129",
+        ],
+    ),
+    (
+        "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 8}}",
+        V4,
+        &["spec.ipv4.maskSize: 8"],
+    ),
+    (
+        "{ipv4: {maskSize: big}}",
+        V4,
+        &["spec.ipv4.maskSize: \"big\""],
+    ),
+];
+
 #[test]
 fn a_field_that_is_wrong_costs_no_other_one() {
     let spec = |spec: &str| {
@@ -137,59 +184,14 @@ fn a_field_that_is_wrong_costs_no_other_one() {
         let skip = "  annotations: {ipam.cilium.io/skip-masquerade: 'true'}\n";
         format!("{head}{skip}spec: {spec}\n")
     };
-    let (v4, both): (&[Family], &[Family]) = (&[Family::V4], &[Family::V4, Family::V6]);
-    for (text, families, expected) in [
-        (
-            "7",
-            &[][..],
-            &["spec: 7 is refused; allowed: an object"][..],
-        ),
-        ("{}", &[], &[]),
-        (
-            "{ipv4: x, ipv6: {cidrs: [fd00::/104]}}",
-            &[Family::V6],
-            &["spec.ipv4: \"x\" is refused"],
-        ),
-        (
-            "{ipv4: {cidrs: 10.0.0.0/8}}",
-            v4,
-            &["spec.ipv4.cidrs: \"10.0.0.0/8\" is refused; allowed: a list"],
-        ),
-        (
-            "{ipv4: {cidrs: [10.0.0.300/8, 10.0.0.0/8, fd00::/8, 7]}}",
-            v4,
-            &[
-                "spec.ipv4.cidrs[0]: \"10.0.0.300/8\"",
-                "spec.ipv4.cidrs[2]: \"fd00::/8\"",
-                "spec.ipv4.cidrs[3]: 7",
-            ],
-        ),
-        (
-            "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 33}, ipv6: {cidrs: [fd00::/64], maskSize: 129}}",
-            both,
-            &[
-                "spec.ipv4.maskSize: 33 is refused; allowed: 16 to 32",
-                "spec.ipv6.maskSize: 129",
-            ],
-        ),
-        (
-            "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 8}}",
-            v4,
-            &["spec.ipv4.maskSize: 8"],
-        ),
-        (
-            "{ipv4: {maskSize: big}}",
-            v4,
-            &["spec.ipv4.maskSize: \"big\""],
-        ),
-    ] {
+    for (text, families, expected) in WRONG_FIELDS {
         let pools = parse(&[&spec(text), &pool("blue", "{}")]).unwrap();
         assert!(pools.has("blue") && pools.by_name["red"].skip, "{text}");
         let found = &pools.by_name["red"].pool.families;
         assert_eq!(*found, families.iter().copied().collect(), "{text}");
         let problems = refused(&pools);
         assert_eq!(problems.len(), expected.len(), "{problems:?}");
-        for (problem, expected) in problems.iter().zip(expected) {
+        for (problem, expected) in problems.iter().zip(*expected) {
             assert!(
                 problem.starts_with(&format!("pool red: {expected}")),
                 "{problem}"
@@ -342,37 +344,45 @@ fn red(annotations: &str, spec: &str) -> String {
     )
 }
 
-#[test]
-fn what_becomes_unreadable_of_a_plain_pool_stays_as_it_was() {
-    const SPEC: &str = "{ipv4: {cidrs: [10.9.0.0/16], maskSize: 28}, ipv6: {cidrs: [fd09::/64]}}";
-    let skips = skip("'true'");
-    let good = red(&skips, SPEC);
-    let blue = pool("blue", "{}");
-    let before = parse(&[&good, &blue]).unwrap();
-    for (what, text, kind) in [
+const PLAIN_SPEC: &str = "{ipv4: {cidrs: [10.9.0.0/16], maskSize: 28}, ipv6: {cidrs: [fd09::/64]}}";
+
+/// Places of faults, documents of the pool `red` with each, and the kind of their refusal.
+fn unreadable(skips: &str, good: &str) -> Vec<(&'static str, String, RefusedKind)> {
+    vec![
         (
             "a CIDR",
-            red(&skips, &SPEC.replace("10.9.0.0/16", "10.9.0/16")),
+            red(skips, &PLAIN_SPEC.replace("10.9.0.0/16", "10.9.0/16")),
             RefusedKind::Pool,
         ),
         (
             "a list",
-            red(&skips, &SPEC.replace("[10.9.0.0/16]", "[10.9.0.0/16, x]")),
+            red(
+                skips,
+                &PLAIN_SPEC.replace("[10.9.0.0/16]", "[10.9.0.0/16, x]"),
+            ),
             RefusedKind::Pool,
         ),
         (
             "a family",
-            red(&skips, "{ipv4: 10.9.0.0/16, ipv6: {cidrs: [fd09::/64]}}"),
+            red(skips, "{ipv4: 10.9.0.0/16, ipv6: {cidrs: [fd09::/64]}}"),
             RefusedKind::Pool,
         ),
-        ("the specification", red(&skips, "none"), RefusedKind::Pool),
+        ("the specification", red(skips, "none"), RefusedKind::Pool),
         (
             "an annotation",
-            red(&skip("'ture'"), SPEC),
+            red(&skip("'ture'"), PLAIN_SPEC),
             RefusedKind::Annotation,
         ),
-        ("a type", red(&skip("1"), SPEC), RefusedKind::Annotation),
-        ("all annotations", red("[x]", SPEC), RefusedKind::Annotation),
+        (
+            "a type",
+            red(&skip("1"), PLAIN_SPEC),
+            RefusedKind::Annotation,
+        ),
+        (
+            "all annotations",
+            red("[x]", PLAIN_SPEC),
+            RefusedKind::Annotation,
+        ),
         (
             "the kind",
             good.replace("PodIPPool", "PodIPPol"),
@@ -393,7 +403,16 @@ fn what_becomes_unreadable_of_a_plain_pool_stays_as_it_was() {
             good.replace("spec: {", "spec: {{"),
             RefusedKind::Document,
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn what_becomes_unreadable_of_a_plain_pool_stays_as_it_was() {
+    let skips = skip("'true'");
+    let good = red(&skips, PLAIN_SPEC);
+    let blue = pool("blue", "{}");
+    let before = parse(&[&good, &blue]).unwrap();
+    for (what, text, kind) in unreadable(&skips, &good) {
         let after = parse_after(&[&text, &blue], Some(&before)).unwrap();
         let kinds: BTreeSet<_> = after.refused().iter().map(|one| one.kind).collect();
         assert_eq!(kinds, [kind].into(), "{what}: {:?}", after.refused());
