@@ -207,15 +207,15 @@ mod tests {
         assert_eq!(of(&Sighting::first(at(100), None), at(100)), None);
     }
 
-    #[test]
-    fn the_option_that_cilium_obeys_decides() {
+    /// Containers, configurations, and a part of the reason for which the operator makes ENIs.
+    fn options() -> Vec<(Value, Option<Value>, Option<&'static str>)> {
         let eni = json!({"data": {"ipam": "eni"}});
         let pool = json!({"data": {"ipam": "cluster-pool"}});
         let aws = json!(["cilium-operator-aws"]);
-        for (container, config, part) in [
+        vec![
             (
                 json!({"args": ["--ipam=eni"]}),
-                Some(&pool),
+                Some(pool.clone()),
                 Some("--ipam=eni"),
             ),
             (json!({"args": ["--ipam", "eni"]}), None, Some("--ipam=eni")),
@@ -234,21 +234,25 @@ mod tests {
                 None,
                 Some("--ipam=eni"),
             ),
-            (json!({"args": ["--ipam=cluster-pool"]}), Some(&eni), None),
+            (
+                json!({"args": ["--ipam=cluster-pool"]}),
+                Some(eni.clone()),
+                None,
+            ),
             (
                 json!({"args": ["--ipam"]}),
-                Some(&eni),
+                Some(eni.clone()),
                 Some("cilium-config"),
             ),
             (json!({"args": ["--ipam-x=eni"]}), None, None),
             (
                 json!({"env": [{"name": "CILIUM_IPAM", "value": "eni"}]}),
-                Some(&pool),
+                Some(pool.clone()),
                 Some("CILIUM_IPAM"),
             ),
             (
                 json!({"env": [{"name": "CILIUM_IPAM", "value": "crd"}]}),
-                Some(&eni),
+                Some(eni.clone()),
                 None,
             ),
             (json!({"command": aws}), None, Some("by default")),
@@ -257,12 +261,21 @@ mod tests {
                 None,
                 Some("by default"),
             ),
-            (json!({"command": aws}), Some(&pool), None),
-            (json!({"command": aws}), Some(&eni), Some("cilium-config")),
+            (json!({"command": aws}), Some(pool.clone()), None),
+            (
+                json!({"command": aws}),
+                Some(eni.clone()),
+                Some("cilium-config"),
+            ),
             (json!({"command": ["cilium-operator-generic"]}), None, None),
             (json!({"command": 7, "args": "x"}), None, None),
-        ] {
-            let found = of_cilium(Some(&deployment(&container)), config);
+        ]
+    }
+
+    #[test]
+    fn the_option_that_cilium_obeys_decides() {
+        for (container, config, part) in options() {
+            let found = of_cilium(Some(&deployment(&container)), config.as_ref());
             let found = found.map(|holder| holder.to_string());
             let name = format!("{container} {config:?}: {found:?}");
             assert_eq!(found.is_some(), part.is_some(), "{name}");

@@ -55,6 +55,32 @@ impl Held {
     }
 }
 
+/// The configuration of a call that reaches a point.
+fn config(world: &World, point: &str) -> Value {
+    let mut config = world.config("1.1.0");
+    if point.starts_with("claim") {
+        config = json!({"cniVersion": "1.1.0", "name": "towpath", "type": "macvlan",
+            "ipam": {"type": "towpath-ipam", "socket": world.socket(),
+                "state-dir": world.path().join("state")}});
+    }
+    if point.starts_with("delegate") {
+        config["ipam"] = json!({"type": "other-ipam"});
+    }
+    config["cni.dev/valid-attachments"] = json!([]);
+    config
+}
+
+/// Nothing is left of the container, neither in the agent nor in the queue nor at the delegate.
+fn nothing_is_left(world: &World, held: &Held, point: &str) {
+    assert!(held.is_empty(), "{point}");
+    let entries = world
+        .queued()
+        .into_iter()
+        .filter(|name| !name.starts_with(".new-"));
+    assert_eq!(entries.collect::<Vec<_>>(), Vec::<String>::new(), "{point}");
+    assert!(!world.plugins().join("other-ipam.held").exists(), "{point}");
+}
+
 /// Kills the plugin at a point, in a call that reaches it, and does what a runtime does then.
 fn kill_at(point: &str) {
     let world = World::new();
@@ -64,17 +90,8 @@ fn kill_at(point: &str) {
         r#"[ "$CNI_COMMAND" = ADD ] && touch "$0.held" || rm -f "$0.held"
         echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.0.1.77/24"}]}'"#,
     );
-    let mut config = world.config("1.1.0");
     let is_ipam = point.starts_with("claim");
-    if is_ipam {
-        config = json!({"cniVersion": "1.1.0", "name": "towpath", "type": "macvlan",
-            "ipam": {"type": "towpath-ipam", "socket": world.socket(),
-                "state-dir": world.path().join("state")}});
-    }
-    if point.starts_with("delegate") {
-        config["ipam"] = json!({"type": "other-ipam"});
-    }
-    config["cni.dev/valid-attachments"] = json!([]);
+    let config = config(&world, point);
     let call = |command| {
         let call = Call::new(&world, command, &config);
         if is_ipam {
@@ -108,13 +125,7 @@ fn kill_at(point: &str) {
     let _agent = agent.unwrap_or_else(|| held.agent(&world));
 
     call("DEL").run().success();
-    assert!(held.is_empty(), "{point}");
-    let entries = world
-        .queued()
-        .into_iter()
-        .filter(|name| !name.starts_with(".new-"));
-    assert_eq!(entries.collect::<Vec<_>>(), Vec::<String>::new(), "{point}");
-    assert!(!world.plugins().join("other-ipam.held").exists(), "{point}");
+    nothing_is_left(&world, &held, point);
     // The container can be added again.
     call("ADD").run().success();
     assert!(!held.is_empty(), "{point}");

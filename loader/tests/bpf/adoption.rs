@@ -43,16 +43,28 @@ fn maps_that_fit_are_adopted_with_their_contents() {
     });
 }
 
+/// Kinds, sizes of keys and values, entries, and flags of maps. Each differs from ADDRESSES (hash,
+/// 16, 32, 16384, 0) in one thing.
+const SHAPES: [[&str; 5]; 5] = [
+    ["lru_hash", "16", "32", "16384", "0"],
+    ["hash", "8", "32", "16384", "0"],
+    ["hash", "16", "64", "16384", "0"],
+    ["hash", "16", "32", "64", "0"],
+    ["hash", "16", "32", "16384", "1"],
+];
+
+/// Puts a map of another shape in the place of ADDRESSES.
+fn replace_addresses(pin: &str, [kind, key, value, entries, flags]: [&str; 5]) {
+    std::fs::remove_file(pin).unwrap();
+    let shape = ["type", kind, "key", key, "value", value, "entries", entries];
+    let create = ["map", "create", pin];
+    let rest = ["name", "ADDRESSES", "flags", flags];
+    run("bpftool", &[&create[..], &shape, &rest].concat());
+}
+
 #[test]
 fn a_map_that_does_not_fit_is_made_anew_and_the_others_are_kept() {
-    // Each differs from ADDRESSES (hash, 16, 32, 16384, 0) in one thing.
-    for (kind, key, value, entries, flags) in [
-        ("lru_hash", "16", "32", "16384", "0"),
-        ("hash", "8", "32", "16384", "0"),
-        ("hash", "16", "64", "16384", "0"),
-        ("hash", "16", "32", "64", "0"),
-        ("hash", "16", "32", "16384", "1"),
-    ] {
+    for other in SHAPES {
         in_world(move |world| {
             let device = veth("eni0");
             let hook = hook(&device, Program::FromNetwork);
@@ -70,28 +82,8 @@ fn a_map_that_does_not_fit_is_made_anew_and_the_others_are_kept() {
             drop(datapath);
 
             let pin = world.map_pin(map::ADDRESSES);
-            std::fs::remove_file(&pin).unwrap();
             let pin = pin.to_str().unwrap();
-            run(
-                "bpftool",
-                &[
-                    "map",
-                    "create",
-                    pin,
-                    "type",
-                    kind,
-                    "key",
-                    key,
-                    "value",
-                    value,
-                    "entries",
-                    entries,
-                    "name",
-                    "ADDRESSES",
-                    "flags",
-                    flags,
-                ],
-            );
+            replace_addresses(pin, other);
             let wrong = MapInfo::from_pin(pin).unwrap();
             let mut datapath = world.load(AttachMode::Auto);
             let after = ids(world);

@@ -158,6 +158,43 @@ fn a_pin_for_another_device_is_replaced() {
     });
 }
 
+/// Directions, mechanisms, identifiers, priorities and positions of the programs of others.
+type Found = (Direction, Mechanism, Option<u32>, Option<u16>, Position);
+
+/// The two programs that surround ours, and the filters behind them.
+fn surroundings(early: u32, late: u32) -> [Found; 4] {
+    [
+        (
+            Direction::Ingress,
+            Mechanism::Tcx,
+            Some(early),
+            None,
+            Position::Before,
+        ),
+        (
+            Direction::Ingress,
+            Mechanism::Tcx,
+            Some(late),
+            None,
+            Position::After,
+        ),
+        (
+            Direction::Ingress,
+            Mechanism::Clsact,
+            None,
+            Some(7),
+            Position::After,
+        ),
+        (
+            Direction::Egress,
+            Mechanism::Clsact,
+            None,
+            Some(8),
+            Position::Alone,
+        ),
+    ]
+}
+
 #[test]
 fn programs_of_others_stay_and_are_listed_in_their_place() {
     in_world(|world| {
@@ -184,36 +221,7 @@ fn programs_of_others_stay_and_are_listed_in_their_place() {
                 .map(|f| (f.direction, f.mechanism, f.id, f.priority, f.position))
                 .collect::<Vec<_>>()
         };
-        let expected = [
-            (
-                Direction::Ingress,
-                Mechanism::Tcx,
-                Some(early.id()),
-                None,
-                Position::Before,
-            ),
-            (
-                Direction::Ingress,
-                Mechanism::Tcx,
-                Some(late.id()),
-                None,
-                Position::After,
-            ),
-            (
-                Direction::Ingress,
-                Mechanism::Clsact,
-                None,
-                Some(7),
-                Position::After,
-            ),
-            (
-                Direction::Egress,
-                Mechanism::Clsact,
-                None,
-                Some(8),
-                Position::Alone,
-            ),
-        ];
+        let expected = surroundings(early.id(), late.id());
         assert_eq!(list(), expected);
         drop(datapath);
 

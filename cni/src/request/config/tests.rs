@@ -132,9 +132,9 @@ fn our_own_ipam_section_may_hold_pools_and_families() {
     assert_eq!(config.ipam, Ipam::Delegated("host-local".to_owned()));
 }
 
-#[test]
-fn a_wrong_value_is_named_with_what_is_allowed() {
-    for (config, code, message) in [
+/// Configurations, and the code and message of the refusal of each.
+fn wrong_values() -> Vec<(Value, u32, &'static str)> {
+    vec![
         (
             json!([]),
             6,
@@ -198,7 +198,12 @@ fn a_wrong_value_is_named_with_what_is_allowed() {
             2,
             "ipMasq is true: ipMasq is not supported",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn a_wrong_value_is_named_with_what_is_allowed() {
+    for (config, code, message) in wrong_values() {
         let failure = refused(&config);
         assert_eq!(failure.message, message);
         assert_eq!(failure.code.number(), code, "{message}");
