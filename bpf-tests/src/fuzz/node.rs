@@ -159,28 +159,40 @@ pub(super) fn others(is_v4: bool) -> Vec<IpAddr> {
     }
 }
 
+const NO_CLASS: Classes = Classes {
+    block: false,
+    service: false,
+    metadata: false,
+    exempt: false,
+    unroutable: false,
+};
+const EXEMPT: Classes = Classes {
+    exempt: true,
+    ..NO_CLASS
+};
+const SERVICE: Classes = Classes {
+    service: true,
+    ..NO_CLASS
+};
+const BLOCK: Classes = Classes {
+    block: true,
+    ..EXEMPT
+};
+const SERVICE_IN_BLOCK: Classes = Classes {
+    service: true,
+    ..BLOCK
+};
+const METADATA: Classes = Classes {
+    metadata: true,
+    ..NO_CLASS
+};
+const UNROUTABLE: Classes = Classes {
+    unroutable: true,
+    ..NO_CLASS
+};
+
 /// Prefixes with their classes, as the map takes them and as the model does.
 pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
-    let exempt = Classes {
-        exempt: true,
-        ..Classes::default()
-    };
-    let service = Classes {
-        service: true,
-        ..Classes::default()
-    };
-    let block = Classes {
-        block: true,
-        ..exempt
-    };
-    let metadata = Classes {
-        metadata: true,
-        ..exempt
-    };
-    let unroutable = Classes {
-        unroutable: true,
-        ..Classes::default()
-    };
     let nowhere = DestinationClass::UNROUTABLE;
     let vpc = DestinationClass::VPC;
     let vpc_block = vpc.union(DestinationClass::BLOCK);
@@ -188,49 +200,35 @@ pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
     let link_local = DestinationClass::LINK_LOCAL;
     let link_metadata = link_local.union(DestinationClass::METADATA);
     vec![
-        ("10.0.0.0/16", vpc, exempt),
-        ("10.0.1.0/24", vpc_block, block),
+        ("10.0.0.0/16", vpc, EXEMPT),
+        ("10.0.1.0/24", vpc_block, BLOCK),
+        ("10.0.1.201/32", vpc_service, SERVICE_IN_BLOCK),
+        ("172.20.0.0/16", DestinationClass::SERVICE, SERVICE),
+        ("192.168.0.0/16", DestinationClass::NATIVE, EXEMPT),
+        ("100.64.0.0/10", DestinationClass::MASQ_AGENT, EXEMPT),
+        ("0.0.0.0/8", nowhere, UNROUTABLE),
+        ("127.0.0.0/8", nowhere, UNROUTABLE),
+        ("240.0.0.0/4", nowhere, UNROUTABLE),
+        ("240.1.0.0/16", vpc, EXEMPT),
+        ("::/96", nowhere, UNROUTABLE),
+        ("100::/64", nowhere, UNROUTABLE),
+        ("169.254.0.0/16", link_local, EXEMPT),
         (
-            "10.0.1.201/32",
-            vpc_service,
+            "169.254.169.254/32",
+            link_metadata,
             Classes {
-                service: true,
-                ..block
+                exempt: true,
+                ..METADATA
             },
         ),
-        ("172.20.0.0/16", DestinationClass::SERVICE, service),
-        ("192.168.0.0/16", DestinationClass::NATIVE, exempt),
-        ("100.64.0.0/10", DestinationClass::MASQ_AGENT, exempt),
-        ("0.0.0.0/8", nowhere, unroutable),
-        ("127.0.0.0/8", nowhere, unroutable),
-        ("240.0.0.0/4", nowhere, unroutable),
-        ("240.1.0.0/16", vpc, exempt),
-        ("::/96", nowhere, unroutable),
-        ("100::/64", nowhere, unroutable),
-        ("169.254.0.0/16", link_local, exempt),
-        ("169.254.169.254/32", link_metadata, metadata),
-        ("2001:db8::/56", vpc, exempt),
-        ("2001:db8:0:1::/64", vpc_block, block),
-        (
-            "2001:db8:0:1::c9/128",
-            vpc_service,
-            Classes {
-                service: true,
-                ..block
-            },
-        ),
-        ("2001:db8:0:5e::/64", DestinationClass::SERVICE, service),
-        ("fd01::/16", DestinationClass::NATIVE, exempt),
-        ("fd02::/16", DestinationClass::MASQ_AGENT, exempt),
-        ("fd99::/16", link_local, exempt),
-        (
-            "fd00:ec2::254/128",
-            DestinationClass::METADATA,
-            Classes {
-                exempt: false,
-                ..metadata
-            },
-        ),
+        ("2001:db8::/56", vpc, EXEMPT),
+        ("2001:db8:0:1::/64", vpc_block, BLOCK),
+        ("2001:db8:0:1::c9/128", vpc_service, SERVICE_IN_BLOCK),
+        ("2001:db8:0:5e::/64", DestinationClass::SERVICE, SERVICE),
+        ("fd01::/16", DestinationClass::NATIVE, EXEMPT),
+        ("fd02::/16", DestinationClass::MASQ_AGENT, EXEMPT),
+        ("fd99::/16", link_local, EXEMPT),
+        ("fd00:ec2::254/128", DestinationClass::METADATA, METADATA),
     ]
 }
 

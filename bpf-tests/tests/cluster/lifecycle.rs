@@ -64,19 +64,11 @@ fn kustomize(kubectl: &Kubectl<'_>, verb: &str, overlay: &str) {
     assert!(done.success, "{}", done.text);
 }
 
-#[test]
-fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
-    let spec = ClusterSpec::new(ProxyMode::Iptables);
-    let mut cluster = Cluster::create(&spec).unwrap();
-    for worker in &cluster.workers {
-        cluster.node_is_ready(&worker.name(), false, "cni").unwrap();
-    }
-
-    // The agents run and wait for ENIs; so do the nodes.
-    cluster.install("base").unwrap();
+/// The agents run and wait for ENIs; so do the nodes.
+fn nodes_wait_for_enis(cluster: &Cluster) {
     for worker in &cluster.workers {
         let name = worker.name();
-        let made = || cilium_node(&cluster, &name);
+        let made = || cilium_node(cluster, &name);
         let (node, _) = eventually(SOON, "the agent makes its CiliumNode", made).unwrap();
         let owner = &node["metadata"]["ownerReferences"][0];
         assert_eq!(
@@ -86,6 +78,38 @@ fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
         cluster.node_is_ready(&name, false, "cni").unwrap();
         assert!(!worker.has_network());
     }
+}
+
+/// The agents are replaced: the nodes stay ready, pods keep their network.
+fn agents_are_replaced(cluster: &Cluster, chosen: &[&PodAt]) {
+    let ready_since = transitions(cluster);
+    let kubectl = cluster.kubectl().unwrap();
+    let words = [
+        "-n",
+        "kube-system",
+        "rollout",
+        "restart",
+        "daemonset/towpath",
+    ];
+    kubectl.succeed(&words).unwrap();
+    across::everywhere(cluster, chosen);
+    cluster
+        .rolled_out("kube-system", "daemonset/towpath")
+        .unwrap();
+    across::everywhere(cluster, chosen);
+    assert_eq!(transitions(cluster), ready_since);
+}
+
+#[test]
+fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
+    let spec = ClusterSpec::new(ProxyMode::Iptables);
+    let mut cluster = Cluster::create(&spec).unwrap();
+    for worker in &cluster.workers {
+        cluster.node_is_ready(&worker.name(), false, "cni").unwrap();
+    }
+
+    cluster.install("base").unwrap();
+    nodes_wait_for_enis(&cluster);
     cluster.operate().unwrap();
     cluster.wait_until_nodes_are_ready().unwrap();
     assert!(cluster.workers.iter().all(Worker::has_network));
@@ -108,23 +132,7 @@ fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
     assert_eq!(chosen.len(), 4, "{chosen:?}");
     across::everywhere(&cluster, &chosen);
 
-    // The agents are replaced: the nodes stay ready, pods keep their network.
-    let ready_since = transitions(&cluster);
-    let kubectl = cluster.kubectl().unwrap();
-    let words = [
-        "-n",
-        "kube-system",
-        "rollout",
-        "restart",
-        "daemonset/towpath",
-    ];
-    kubectl.succeed(&words).unwrap();
-    across::everywhere(&cluster, &chosen);
-    cluster
-        .rolled_out("kube-system", "daemonset/towpath")
-        .unwrap();
-    across::everywhere(&cluster, &chosen);
-    assert_eq!(transitions(&cluster), ready_since);
+    agents_are_replaced(&cluster, &chosen);
     drop(chosen);
     drop(all);
 

@@ -183,72 +183,71 @@ fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     fabric.finish().unwrap();
 }
 
-/// After a kill at any step of an add or a delete, the next agent completes or reverts it: nothing
-/// is leaked, nothing is allocated twice.
-#[test]
-fn a_kill_at_any_step_leaks_no_address() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let (mut stays, mut guest) = (Guest::new(&fabric, "stays"), Guest::new(&fabric, "guest"));
-    stays.add(&fabric, &json!({}));
-    let cooldown = json!(30);
-    fabric.agent.set("/ipam/cooldown", &cooldown).unwrap();
-    let points = [
-        ("PUT", "endpoint.add.leased"),
-        ("PUT", "store.write"),
-        ("PUT", "store.rename"),
-        ("PUT", "store.renamed"),
-        ("PUT", "endpoint.add.recorded"),
-        ("DELETE", "addresses.write"),
-        ("DELETE", "addresses.rename"),
-        ("DELETE", "addresses.written"),
-        ("DELETE", "endpoint.del.recorded"),
-    ];
-    for (method, point) in points {
-        let fault = [(FAULT_VARIABLE, point)];
-        if method == "DELETE" {
-            fabric.agent.start(&fabric.node, &[]).unwrap();
-            fabric.wait_until_ready().unwrap();
-            guest.add(&fabric, &json!({}));
-        }
-        fabric.agent.start(&fabric.node, &fault).unwrap();
+/// Methods of requests, and points at which the agent is killed during them.
+const KILLS: [(&str, &str); 9] = [
+    ("PUT", "endpoint.add.leased"),
+    ("PUT", "store.write"),
+    ("PUT", "store.rename"),
+    ("PUT", "store.renamed"),
+    ("PUT", "endpoint.add.recorded"),
+    ("DELETE", "addresses.write"),
+    ("DELETE", "addresses.rename"),
+    ("DELETE", "addresses.written"),
+    ("DELETE", "endpoint.del.recorded"),
+];
+
+/// Kills the agent during a request of the guest. The next agent completes or reverts it.
+fn kill_in_a_request(
+    fabric: &mut Fabric,
+    [stays, guest]: [&mut Guest; 2],
+    (method, point): (&str, &str),
+) {
+    let fault = [(FAULT_VARIABLE, point)];
+    if method == "DELETE" {
+        fabric.agent.start(&fabric.node, &[]).unwrap();
         fabric.wait_until_ready().unwrap();
-        let died = match method {
-            "PUT" => {
-                let request = guest.request(&json!({}));
-                fabric.agent.ask("PUT", "/v1/endpoints", Some(&request))
-            }
-            _ => fabric.agent.ask("DELETE", &guest.path(), None),
-        };
-        died.unwrap_err();
-        fabric
-            .agent
-            .wait_for_fault(Duration::from_secs(10))
-            .unwrap();
-        fabric.start_agent().unwrap();
-        let leases = listed(&fabric)["leases"].clone();
-        let of_stays = leases.as_array().unwrap().iter();
-        let owner = stays.netns.name();
-        let of_stays = of_stays.filter(|l| l["owner"]["container-id"] == owner);
-        assert_eq!(of_stays.count(), 2, "{point}: {leases}");
-        // The client got no answer, and repeats its request.
-        if method == "PUT" {
-            guest.add(&fabric, &json!({}));
-            guest.talks(&fabric);
-        }
-        guest.delete(&fabric);
-        let now = listed(&fabric);
-        assert_eq!(count(&now["leases"]), 2, "{point}: {now}");
-        let cooling = now["cooling"].as_array().unwrap().iter();
-        let cooling: Vec<_> = cooling.map(|c| c["address"].clone()).collect();
-        for address in &guest.addresses {
-            assert!(cooling.contains(&json!(address)), "{point}: {now}");
-        }
-        let endpoints = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap();
-        assert_eq!(count(&endpoints), 1, "{point}");
+        guest.add(fabric, &json!({}));
     }
-    stays.talks(&fabric);
-    // An interrupted delete is repeated if its file still exists.
-    guest.add(&fabric, &json!({}));
+    fabric.agent.start(&fabric.node, &fault).unwrap();
+    fabric.wait_until_ready().unwrap();
+    let died = match method {
+        "PUT" => {
+            let request = guest.request(&json!({}));
+            fabric.agent.ask("PUT", "/v1/endpoints", Some(&request))
+        }
+        _ => fabric.agent.ask("DELETE", &guest.path(), None),
+    };
+    died.unwrap_err();
+    fabric
+        .agent
+        .wait_for_fault(Duration::from_secs(10))
+        .unwrap();
+    fabric.start_agent().unwrap();
+    let leases = listed(fabric)["leases"].clone();
+    let of_stays = leases.as_array().unwrap().iter();
+    let owner = stays.netns.name();
+    let of_stays = of_stays.filter(|l| l["owner"]["container-id"] == owner);
+    assert_eq!(of_stays.count(), 2, "{point}: {leases}");
+    // The client got no answer, and repeats its request.
+    if method == "PUT" {
+        guest.add(fabric, &json!({}));
+        guest.talks(fabric);
+    }
+    guest.delete(fabric);
+    let now = listed(fabric);
+    assert_eq!(count(&now["leases"]), 2, "{point}: {now}");
+    let cooling = now["cooling"].as_array().unwrap().iter();
+    let cooling: Vec<_> = cooling.map(|c| c["address"].clone()).collect();
+    for address in &guest.addresses {
+        assert!(cooling.contains(&json!(address)), "{point}: {now}");
+    }
+    let endpoints = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap();
+    assert_eq!(count(&endpoints), 1, "{point}");
+}
+
+/// An interrupted delete is repeated if its file still exists.
+fn a_delete_is_repeated_from_its_file(fabric: &mut Fabric, guest: &mut Guest) {
+    guest.add(fabric, &json!({}));
     fabric.agent.kill().unwrap();
     let folder = fabric.agent.pending_deletes();
     std::fs::create_dir_all(&folder).unwrap();
@@ -261,7 +260,23 @@ fn a_kill_at_any_step_leaks_no_address() {
     assert!(folder.join("x.json").exists());
     fabric.start_agent().unwrap();
     assert!(!folder.join("x.json").exists());
-    assert_eq!(count(&listed(&fabric)["leases"]), 2);
+    assert_eq!(count(&listed(fabric)["leases"]), 2);
+}
+
+/// After a kill at any step of an add or a delete, the next agent completes or reverts it: nothing
+/// is leaked, nothing is allocated twice.
+#[test]
+fn a_kill_at_any_step_leaks_no_address() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let (mut stays, mut guest) = (Guest::new(&fabric, "stays"), Guest::new(&fabric, "guest"));
+    stays.add(&fabric, &json!({}));
+    let cooldown = json!(30);
+    fabric.agent.set("/ipam/cooldown", &cooldown).unwrap();
+    for kill in KILLS {
+        kill_in_a_request(&mut fabric, [&mut stays, &mut guest], kill);
+    }
+    stays.talks(&fabric);
+    a_delete_is_repeated_from_its_file(&mut fabric, &mut guest);
     fabric.finish().unwrap();
 }
 
@@ -444,9 +459,8 @@ fn a_released_address_rests_until_its_flows_are_gone_and_its_time_is_over() {
     fabric.finish().unwrap();
 }
 
-#[test]
-fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
-    let fabric = Fabric::ready(&Spec::with_world(json!({}))).unwrap();
+/// Makes a pool that is bound to ENI 1 and skips masquerading.
+fn bind_blue(fabric: &Fabric) {
     let pool = json!({
         "apiVersion": "cilium.io/v2alpha1",
         "kind": "CiliumPodIPPool",
@@ -473,6 +487,12 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
             pools.to_string()
         })
     });
+}
+
+#[test]
+fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
+    let fabric = Fabric::ready(&Spec::with_world(json!({}))).unwrap();
+    bind_blue(&fabric);
     let (mut blue, mut plain) = (Guest::new(&fabric, "blue"), Guest::new(&fabric, "plain"));
     let answer = blue.add(&fabric, &json!({"pools": {"ipv4": "blue", "ipv6": "blue"}}));
     let other = plain.add(&fabric, &json!({}));

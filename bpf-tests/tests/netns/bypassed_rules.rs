@@ -1,5 +1,6 @@
 //! Rules of netfilter that packets of the direct path do not meet are named, with the remedy.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipam::Family;
@@ -39,12 +40,7 @@ fn until_named(fabric: &Fabric, expected: &[(&str, &str)]) {
     });
 }
 
-#[test]
-fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let pod = fabric.add_pod(0, 0).unwrap();
-    until_named(&fabric, &[]);
-    let [v4, v6] = Family::ALL.map(|family| pod.at(family).address);
+fn rules_of_nftables_are_named(fabric: &Fabric, [v4, v6]: [IpAddr; 2]) {
     for line in [
         "iptables-nft -t nat -A PREROUTING -p tcp -d 169.254.169.254/32 --dport 80 -i tow+ \
          -j DNAT --to-destination 10.0.0.10:8181"
@@ -73,7 +69,7 @@ fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy
         fabric.node.run(&line).unwrap();
     }
     until_named(
-        &fabric,
+        fabric,
         &[
             ("nftables ip nat PREROUTING, ", "masquerade.metadata"),
             ("nftables ip mangle FORWARD, ", "endpoint.internet-mtu"),
@@ -82,8 +78,9 @@ fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy
             ("nftables netdev edge in, ", &v4.to_string()),
         ],
     );
-    fabric.node.run("nft flush ruleset").unwrap();
-    until_named(&fabric, &[]);
+}
+
+fn rules_of_legacy_iptables_are_named(fabric: &Fabric, [v4, v6]: [IpAddr; 2]) {
     for line in [
         "iptables-legacy -A FORWARD -i tow+ -d 169.254.169.254/32 -j DROP".to_owned(),
         "iptables-legacy -t mangle -A POSTROUTING -p tcp --tcp-flags SYN,RST SYN -j TCPMSS \
@@ -99,7 +96,7 @@ fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy
         fabric.node.run(&line).unwrap();
     }
     until_named(
-        &fabric,
+        fabric,
         &[
             (
                 "iptables-legacy filter FORWARD, rule 1 ",
@@ -112,6 +109,18 @@ fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy
             ("ip6tables-legacy filter pods, rule 1 ", &v6.to_string()),
         ],
     );
+}
+
+#[test]
+fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(0, 0).unwrap();
+    until_named(&fabric, &[]);
+    let addresses = Family::ALL.map(|family| pod.at(family).address);
+    rules_of_nftables_are_named(&fabric, addresses);
+    fabric.node.run("nft flush ruleset").unwrap();
+    until_named(&fabric, &[]);
+    rules_of_legacy_iptables_are_named(&fabric, addresses);
     for line in [
         "iptables-legacy -F",
         "iptables-legacy -t mangle -F",

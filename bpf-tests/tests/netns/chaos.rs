@@ -145,6 +145,55 @@ fn comes_to(fabric: &Fabric, whole: &mut State, what: &str) {
     });
 }
 
+/// Adds the foreign objects, and returns the lines of the state that they are.
+fn add_foreign(fabric: &Fabric) -> State {
+    let bare = fabric.state().unwrap();
+    for line in FOREIGN.lines() {
+        fabric.node.run(&format!("ip {line}")).unwrap();
+    }
+    let foreign = more_lines(&bare, &fabric.state().unwrap());
+    let count: usize = foreign.values().map(BTreeSet::len).sum();
+    assert!(count >= FOREIGN.lines().count(), "{foreign:#?}");
+    foreign
+}
+
+/// The settled state of a node that follows a document.
+fn followed(fabric: &Fabric, document: &Value) -> State {
+    fabric.agent.write_document(document).unwrap();
+    within(CHANGE, "the document is followed", || {
+        let state = fabric.state()?;
+        let (there, listed) = (blocks(&state), addresses(document));
+        check(there == listed, || format!("{there} blocks of {listed}"))?;
+        nothing_differs(fabric)?;
+        // The first one may be from before the last step.
+        let (again, settled) = (fabric.state()?, fabric.state()?);
+        let moved = [difference(&state, &again), difference(&again, &settled)];
+        check(moved.iter().all(String::is_empty), || moved.concat())?;
+        Ok(settled)
+    })
+}
+
+/// Inflicts some of the damages, and returns their names.
+fn inflict(fabric: &Fabric, damages: &[Damage], random: &mut Random) -> Vec<String> {
+    let mut done = Vec::new();
+    for damage in damages {
+        // One damage may make the next one impossible.
+        if random.number().is_multiple_of(3) && damage.inflict(fabric).is_ok() {
+            done.push(damage.name());
+        }
+    }
+    done
+}
+
+/// Traffic of both pods makes the agent repair nothing: a settled state stays settled.
+fn nothing_is_left_to_repair(fabric: &Fabric, pods: [&Pod; 2], what: &str) {
+    let repairs = || get(fabric, "/v1/status")["repairs"]["total"].clone();
+    let before = repairs();
+    carry_all(fabric, End::Pod(pods[0]), PEER, &[1]);
+    carry_all(fabric, PEER, End::Pod(pods[1]), &[0]);
+    assert_eq!(repairs(), before, "{what}");
+}
+
 fn any_start_converges(attach: &str) {
     let spec = Spec {
         enis: 3,
@@ -155,45 +204,20 @@ fn any_start_converges(attach: &str) {
     let mut fabric = Fabric::create(&spec).unwrap();
     let third = fabric.eni(2).unwrap();
     fabric.vpc.attach(&fabric.node, third, spec.mtu).unwrap();
-    let bare = fabric.state().unwrap();
-    for line in FOREIGN.lines() {
-        fabric.node.run(&format!("ip {line}")).unwrap();
-    }
-    let foreign = more_lines(&bare, &fabric.state().unwrap());
-    let count: usize = foreign.values().map(BTreeSet::len).sum();
-    assert!(count >= FOREIGN.lines().count(), "{foreign:#?}");
+    let foreign = add_foreign(&fabric);
     let documents = documents(&fabric);
     fabric.start_agent().unwrap();
     let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
     // All three ENIs are in use when the first state is taken: their devices stay up.
     within(CHANGE, "everything is there", || nothing_differs(&fabric));
-    let mut wholes = [0, 2, 1].map(|target: usize| {
-        fabric.agent.write_document(&documents[target]).unwrap();
-        within(CHANGE, "the document is followed", || {
-            let state = fabric.state()?;
-            let (there, listed) = (blocks(&state), addresses(&documents[target]));
-            check(there == listed, || format!("{there} blocks of {listed}"))?;
-            nothing_differs(&fabric)?;
-            // The first one may be from before the last step.
-            let (again, settled) = (fabric.state()?, fabric.state()?);
-            let moved = [difference(&state, &again), difference(&again, &settled)];
-            check(moved.iter().all(String::is_empty), || moved.concat())?;
-            Ok(settled)
-        })
-    });
+    let mut wholes = [0, 2, 1].map(|target: usize| followed(&fabric, &documents[target]));
     wholes.swap(1, 2);
     let mut target = 1;
     let starts = if is_full() { STARTS_FULL } else { STARTS };
     for seed in 1..=starts {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         fabric.agent.kill().unwrap();
-        let mut done = Vec::new();
-        for damage in damages(&pod, attach) {
-            // One damage may make the next one impossible.
-            if random.number().is_multiple_of(3) && damage.inflict(&fabric).is_ok() {
-                done.push(damage.name());
-            }
-        }
+        let done = inflict(&fabric, &damages(&pod, attach), &mut random);
         target = (target + 1 + usize::from(random.number().is_multiple_of(2))) % documents.len();
         fabric.agent.write_document(&documents[target]).unwrap();
         let what = format!("seed {seed}, document {target}, after {done:#?}");
@@ -212,12 +236,7 @@ fn any_start_converges(attach: &str) {
         comes_to(&fabric, &mut wholes[target], &what);
         let lost = more_lines(&wholes[target], &foreign);
         assert!(lost.values().all(BTreeSet::is_empty), "{what}: {lost:#?}");
-        // Nothing is left to repair: a settled state stays settled.
-        let repairs = |fabric: &Fabric| get(fabric, "/v1/status")["repairs"]["total"].clone();
-        let before = repairs(&fabric);
-        carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
-        carry_all(&fabric, PEER, End::Pod(&other), &[0]);
-        assert_eq!(repairs(&fabric), before, "{what}");
+        nothing_is_left_to_repair(&fabric, [&pod, &other], &what);
     }
     fabric.finish().unwrap();
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use testkit::fabric::program::{Action, ForeignProgram, Position};
 use testkit::fabric::state::{State, difference};
-use testkit::fabric::{Fabric, Spec};
+use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::support::{End, PEER, carry_all};
 
@@ -49,12 +49,8 @@ fn plugin_of(fabric: &Fabric) -> (PathBuf, Vec<PathBuf>) {
     (list, notes.into())
 }
 
-fn cleanup_leaves_what_is_not_ours(attach: &str) {
-    let spec = Spec {
-        settings: json!({"datapath": {"attach": attach}}),
-        ..Spec::default()
-    };
-    let mut fabric = Fabric::create(&spec).unwrap();
+/// Foreign objects on the node, and programs around ours.
+fn add_foreign(fabric: &Fabric) -> ForeignProgram {
     fabric.node.ip(FOREIGN).unwrap();
     let mut foreign = ForeignProgram::load(
         "foreign",
@@ -67,17 +63,17 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
         .unwrap();
     fabric.node.run("tc qdisc add dev eth1 clsact").unwrap();
     foreign.attach_filter(&fabric.node, "eth1", 10).unwrap();
-    let before = fabric.state().unwrap();
+    foreign
+}
 
-    fabric.start_agent().unwrap();
-    let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
-    carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+/// A cleanup is refused while the agent runs, and without `--yes` while there are endpoints.
+fn is_refused(fabric: &mut Fabric, pod: &Pod) {
     let running = fabric
         .agent
         .cli(&fabric.node, &["cleanup", "--yes"])
         .unwrap();
     assert!(!running.status.success(), "not while the agent runs");
-    carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+    carry_all(fabric, End::Pod(pod), PEER, &[1]);
     // It would be the ENI's first address, and so the sender of the node's ARP requests.
     fabric.node.ip("addr add 192.0.2.6/32 dev eth1").unwrap();
     fabric.agent.stop().unwrap();
@@ -86,7 +82,22 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
         !refused.status.success(),
         "not without --yes while there are endpoints"
     );
+    carry_all(fabric, End::Pod(pod), PEER, &[1]);
+}
+
+fn cleanup_leaves_what_is_not_ours(attach: &str) {
+    let spec = Spec {
+        settings: json!({"datapath": {"attach": attach}}),
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::create(&spec).unwrap();
+    let _foreign = add_foreign(&fabric);
+    let before = fabric.state().unwrap();
+
+    fabric.start_agent().unwrap();
+    let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
     carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+    is_refused(&mut fabric, &pods[1]);
 
     let (list, notes) = plugin_of(&fabric);
     let conf_dir = format!("--conf-dir={}", list.parent().unwrap().display());

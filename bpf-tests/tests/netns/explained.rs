@@ -59,12 +59,31 @@ fn an_eni_without_a_device_is_explained() {
     fabric.finish().unwrap();
 }
 
+/// The health names the full table, the pod with most flows, and the reason of the loss.
+fn a_full_table_is_told(fabric: &Fabric, family: Family, owner: &str, why: &str) {
+    let table = family_name(family);
+    within(CHANGE, "the full table is reported", || {
+        let health = get(fabric, "/v1/status")["health"].clone();
+        let reasons = health["reasons"].as_array().cloned().unwrap_or_default();
+        let tells = |words: &[&str]| {
+            reasons.iter().any(|reason| {
+                let reason = reason.as_str().unwrap_or_default();
+                words.iter().all(|word| reason.contains(word))
+            })
+        };
+        let is_told = tells(&[&format!("table {table} has 64 of 64"), owner, "most flows"])
+            && tells(&["within the last 5 minutes", why]);
+        check(is_told && health["state"] == "degraded", || {
+            health.to_string()
+        })
+    });
+}
+
 #[test]
 fn a_full_table_is_explained_and_told() {
     let flows = json!({"nat": {"flows": {"ipv4": ROOM, "ipv6": ROOM}}});
     let (fabric, [other, pod]) = scene(flows);
-    let health = || get(&fabric, "/v1/status")["health"].clone();
-    assert_eq!(health()["state"], "ready");
+    assert_eq!(get(&fabric, "/v1/status")["health"]["state"], "ready");
     for family in Family::ALL {
         let (from, to) = (pod.at(family), internet(&fabric, family));
         let bind = |_| -> anyhow::Result<UdpSocket> {
@@ -103,22 +122,7 @@ fn a_full_table_is_explained_and_told() {
         let said = explain(&fabric, "udp", &own, &to.address.to_string());
         assert_eq!(said["why"], "flows-full", "{said}");
 
-        let (table, owner) = (family_name(family), pod.name.clone());
-        within(CHANGE, "the full table is reported", || {
-            let health = health();
-            let reasons = health["reasons"].as_array().cloned().unwrap_or_default();
-            let tells = |words: &[&str]| {
-                reasons.iter().any(|reason| {
-                    let reason = reason.as_str().unwrap_or_default();
-                    words.iter().all(|word| reason.contains(word))
-                })
-            };
-            let is_told = tells(&[&format!("table {table} has 64 of 64"), &owner, "most flows"])
-                && tells(&["within the last 5 minutes", why]);
-            check(is_told && health["state"] == "degraded", || {
-                health.to_string()
-            })
-        });
+        a_full_table_is_told(&fabric, family, &pod.name, why);
     }
     fabric.finish().unwrap();
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::fabric::command::{self, ends};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::traffic::ping;
-use testkit::fabric::{Fabric, Netns, Spec};
+use testkit::fabric::{Fabric, Netns, Pod, Spec};
 
 use crate::support::{CHANGE, count};
 
@@ -70,25 +70,8 @@ fn sum(values: &[(String, Value, u64)], name: &str, labels: &Value) -> u64 {
     found.iter().map(|value| value.2).sum()
 }
 
-#[test]
-fn probes_and_prometheus_are_answered() {
-    let mut fabric = Fabric::create(&spec()).unwrap();
-    fabric.agent.write_document_text("{").unwrap();
-    fabric.agent.start(&fabric.node, &[]).unwrap();
-    let lives = || {
-        let answer = ask(&fabric.node, &[], "/healthz")?;
-        check(answer == (200, "ok\n".to_owned()), || format!("{answer:?}"))
-    };
-    eventually(CHANGE, "the agent lives though it is not ready", lives).unwrap();
-    let (status, reason) = ask(&fabric.node, &[], "/readyz").unwrap();
-    assert!(status == 503 && reason.len() > 10, "{status} {reason}");
-    assert_eq!(sum(&scrape(&fabric.node), "towpath_ready", &json!({})), 0);
-
-    fabric.publish().unwrap();
-    fabric.wait_until_ready().unwrap();
-    let ready = ask(&fabric.node, &[], "/readyz").unwrap();
-    assert_eq!(ready, (200, "ready\n".to_owned()));
-    let pod = fabric.add_pod(1, 0).unwrap();
+/// Metrics count a pod's packets, and show the state of the node.
+fn metrics_follow_the_node(fabric: &Fabric, pod: &Pod) {
     let before = scrape(&fabric.node);
     let peer = fabric.peer(Family::V4);
     ping(pod.at(Family::V4), peer.address, &["-c", "3", "-i", "0.2"]).unwrap();
@@ -115,10 +98,12 @@ fn probes_and_prometheus_are_answered() {
     assert!(sum(&after, "towpath_reconcile_steps_total", &json!({})) > 1);
     // The command line has the same count.
     let spoofed = json!({"program": "from_endpoint", "outcome": "spoofed-source"});
-    let counted = count(&fabric, "from_endpoint", "spoofed-source");
+    let counted = count(fabric, "from_endpoint", "spoofed-source");
     assert_eq!(sum(&after, "towpath_packets_total", &spoofed), counted);
+}
 
-    // A Prometheus in a pod and one in the VPC reach metrics, and no other path.
+/// A Prometheus in a pod and one in the VPC reach metrics, and no other path.
+fn others_reach_metrics_alone(fabric: &Fabric, pod: &Pod) {
     let node = fabric.eni(0).unwrap().own_address(Family::V4).unwrap();
     let peers = fabric.peer(Family::V4).netns;
     for (from, place) in [(&pod.netns, "a pod"), (peers, "the VPC")] {
@@ -132,8 +117,10 @@ fn probes_and_prometheus_are_answered() {
             assert_eq!(body.contains("towpath_ready 1"), status == 200, "{path}");
         }
     }
+}
 
-    // All methods that change something are refused, and no other path is served.
+/// All methods that change something are refused, and no other path is served.
+fn other_methods_and_paths_are_refused(fabric: &Fabric) {
     for (words, path, status) in [
         (&["-X", "POST", "-d", "{}"][..], "/metrics", 405),
         (&["-X", "DELETE"], "/healthz", 405),
@@ -143,6 +130,30 @@ fn probes_and_prometheus_are_answered() {
         let answer = ask(&fabric.node, words, path).unwrap();
         assert_eq!(answer.0, status, "{path}: {answer:?}");
     }
+}
+
+#[test]
+fn probes_and_prometheus_are_answered() {
+    let mut fabric = Fabric::create(&spec()).unwrap();
+    fabric.agent.write_document_text("{").unwrap();
+    fabric.agent.start(&fabric.node, &[]).unwrap();
+    let lives = || {
+        let answer = ask(&fabric.node, &[], "/healthz")?;
+        check(answer == (200, "ok\n".to_owned()), || format!("{answer:?}"))
+    };
+    eventually(CHANGE, "the agent lives though it is not ready", lives).unwrap();
+    let (status, reason) = ask(&fabric.node, &[], "/readyz").unwrap();
+    assert!(status == 503 && reason.len() > 10, "{status} {reason}");
+    assert_eq!(sum(&scrape(&fabric.node), "towpath_ready", &json!({})), 0);
+
+    fabric.publish().unwrap();
+    fabric.wait_until_ready().unwrap();
+    let ready = ask(&fabric.node, &[], "/readyz").unwrap();
+    assert_eq!(ready, (200, "ready\n".to_owned()));
+    let pod = fabric.add_pod(1, 0).unwrap();
+    metrics_follow_the_node(&fabric, &pod);
+    others_reach_metrics_alone(&fabric, &pod);
+    other_methods_and_paths_are_refused(&fabric);
     fabric.finish().unwrap();
 }
 

@@ -36,6 +36,38 @@ fn peer_in_the_vpc<'a>(fabric: &'a Fabric, node: &Node) -> Place<'a> {
     }
 }
 
+/// The node has its internal addresses.
+fn has_its_addresses(fabric: &Fabric, node: &Node) {
+    for family in Family::ALL {
+        let internal = fabric.node_at(family).unwrap().address;
+        assert_eq!(
+            Some(internal),
+            node.addresses.first_internal(family),
+            "InternalIP"
+        );
+    }
+}
+
+/// A pod exchanges packets of each kind with ends beyond the node.
+fn reaches_the_world(fabric: &Fabric, node: &Node, (pod, eni): (&Pod, u8), peer_v6: Place<'_>) {
+    for far in [PEER, OUTSIDE] {
+        carry_all(fabric, far, End::Pod(pod), &[eni]);
+    }
+    carry_all(fabric, End::Pod(pod), PEER, &[eni]);
+    for family in Family::ALL {
+        let exit = exit(node, eni, family);
+        for protocol in Protocol::ALL {
+            let (pod, far) = (pod.at(family), OUTSIDE.at(fabric, family));
+            carry([pod, far], protocol, fabric, &[exit]);
+        }
+    }
+    for protocol in Protocol::ALL {
+        let pod = pod.at(Family::V6);
+        carry([pod, peer_v6], protocol, fabric, &[eni]);
+        carry([peer_v6, pod], protocol, fabric, &[eni]);
+    }
+}
+
 /// Pods with the n-th addresses of ENIs reach each other and everybody else, and leave by the ENI
 /// that owns their address.
 fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
@@ -47,14 +79,7 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
     let mut fabric = Fabric::ready(&spec).unwrap();
     let given = std::fs::read_to_string(fabric.agent.document_path()).unwrap();
     assert_eq!(given, text, "the agent reads the fixture itself");
-    for family in Family::ALL {
-        let internal = fabric.node_at(family).unwrap().address;
-        assert_eq!(
-            Some(internal),
-            node.addresses.first_internal(family),
-            "InternalIP"
-        );
-    }
+    has_its_addresses(&fabric, &node);
     for number in node.enis.keys().map(|number| number.0) {
         let state = if excluded.contains(&number) {
             "excluded"
@@ -76,22 +101,7 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
                 carry_all(&fabric, End::Pod(pod), End::Pod(other), &[]);
             }
         }
-        for far in [PEER, OUTSIDE] {
-            carry_all(&fabric, far, End::Pod(pod), &[*eni]);
-        }
-        carry_all(&fabric, End::Pod(pod), PEER, &[*eni]);
-        for family in Family::ALL {
-            let exit = exit(&node, *eni, family);
-            for protocol in Protocol::ALL {
-                let (pod, far) = (pod.at(family), OUTSIDE.at(&fabric, family));
-                carry([pod, far], protocol, &fabric, &[exit]);
-            }
-        }
-        for protocol in Protocol::ALL {
-            let pod = pod.at(Family::V6);
-            carry([pod, peer_v6], protocol, &fabric, &[*eni]);
-            carry([peer_v6, pod], protocol, &fabric, &[*eni]);
-        }
+        reaches_the_world(&fabric, &node, (pod, *eni), peer_v6);
         carry_all(&fabric, End::Pod(pod), End::Node, &[]);
         carry_all(&fabric, End::Node, End::Pod(pod), &[]);
     }

@@ -363,6 +363,37 @@ fn a_kill_at_any_point_leaves_nothing_and_keeps_the_address() {
     bed.fabric.finish().unwrap();
 }
 
+/// The addresses that host-local has reserved.
+fn reserved(data: &Path) -> Vec<String> {
+    let files = fs::read_dir(data.join("pods")).into_iter().flatten();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| name.parse::<IpAddr>().is_ok())
+        .collect::<Vec<_>>()
+}
+
+fn nothing_is_reserved(data: &Path, what: &str) {
+    within(SOON, what, || {
+        let reserved = reserved(data);
+        check(reserved.is_empty(), || format!("{reserved:?}"))
+    });
+}
+
+/// A range whose only address is taken, until that is released.
+fn a_full_range_is_waited_for(bed: &mut Delegated, data: &Path) {
+    let v4 = bed.address(Family::V4, 0);
+    let only = bed.address(Family::V4, 3);
+    let taken = data.join("pods").join(only.to_string());
+    fs::write(&taken, "a-pod\r\neth0").unwrap();
+    let range = json!([[{"subnet": format!("{v4}/28"), "rangeStart": only, "rangeEnd": only}]]);
+    let full = json!({"type": "host-local", "ranges": range, "dataDir": data});
+    bed.delegate("1.0.0", &full);
+    bed.restart("on");
+    bed.says("host-local ADD failed: failed to allocate for range 0: no IP addresses available");
+    fs::remove_file(taken).unwrap();
+    assert_eq!(wait_for(&bed.fabric, 1)[&Family::V4], only);
+}
+
 #[test]
 fn host_local_serves_every_version_and_cleanup_gives_back() {
     let mut bed = Delegated::new(REFERENCE);
@@ -374,13 +405,6 @@ fn host_local_serves_every_version_and_cleanup_gives_back() {
         .agent
         .configure(&json!({"ipam": {"families": ["ipv4"]}}))
         .unwrap();
-    let reserved = || {
-        let files = fs::read_dir(data.join("pods")).into_iter().flatten();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names
-            .filter(|name| name.parse::<IpAddr>().is_ok())
-            .collect::<Vec<_>>()
-    };
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
         bed.delegate(
             version,
@@ -388,34 +412,20 @@ fn host_local_serves_every_version_and_cleanup_gives_back() {
         );
         bed.restart("on");
         let own = wait_for(&bed.fabric, 1);
-        assert_eq!(reserved(), [own[&Family::V4].to_string()], "{version}");
+        assert_eq!(reserved(&data), [own[&Family::V4].to_string()], "{version}");
         bed.restart("on");
         assert_eq!(wait_for(&bed.fabric, 1), own, "{version}");
         if version != "1.0.0" {
             bed.restart("off");
             wait_for(&bed.fabric, 0);
-            within(SOON, version, || {
-                check(reserved().is_empty(), || format!("{:?}", reserved()))
-            });
+            nothing_is_reserved(&data, version);
         }
     }
     assert_eq!(own(&bed.fabric).unwrap().len(), 1);
     bed.restart("off");
     wait_for(&bed.fabric, 0);
-    within(SOON, "nothing is reserved", || {
-        check(reserved().is_empty(), || format!("{:?}", reserved()))
-    });
-    // A range whose only address is taken, until that is released.
-    let only = bed.address(Family::V4, 3);
-    let taken = data.join("pods").join(only.to_string());
-    fs::write(&taken, "a-pod\r\neth0").unwrap();
-    let range = json!([[{"subnet": format!("{v4}/28"), "rangeStart": only, "rangeEnd": only}]]);
-    let full = json!({"type": "host-local", "ranges": range, "dataDir": data});
-    bed.delegate("1.0.0", &full);
-    bed.restart("on");
-    bed.says("host-local ADD failed: failed to allocate for range 0: no IP addresses available");
-    fs::remove_file(taken).unwrap();
-    assert_eq!(wait_for(&bed.fabric, 1)[&Family::V4], only);
+    nothing_is_reserved(&data, "nothing is reserved");
+    a_full_range_is_waited_for(&mut bed, &data);
     bed.fabric.agent.stop().unwrap();
     let cleaned = bed
         .fabric
@@ -423,6 +433,7 @@ fn host_local_serves_every_version_and_cleanup_gives_back() {
         .cli(&bed.fabric.node, &["cleanup", "--yes"])
         .unwrap();
     assert!(cleaned.status.success(), "{cleaned:?}");
-    assert!(reserved().is_empty(), "{:?}", reserved());
+    let left = reserved(&data);
+    assert!(left.is_empty(), "{left:?}");
     bed.fabric.finish().unwrap();
 }

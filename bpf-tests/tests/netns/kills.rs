@@ -151,35 +151,22 @@ impl Scene {
     }
 }
 
-#[test]
-fn a_killed_agent_loses_no_packet_and_leaks_nothing() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
-    let guest = fabric.make_pod(1, 1).unwrap();
-    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+/// Traffic between the pods, and of each with the peer, in both directions.
+fn streams(fabric: &Fabric, pod: &Pod, other: &Pod) -> [Stream; 6] {
     let start = |from: Place, to: Place| Stream::start(from, to, RATE + RATE / 5, "udp").unwrap();
     let (peer_v4, peer_v6) = (fabric.peer(Family::V4), fabric.peer(Family::V6));
-    let streams = [
+    [
         start(pod.at(Family::V4), peer_v4),
         start(peer_v4, pod.at(Family::V4)),
         start(other.at(Family::V6), peer_v6),
         start(peer_v6, other.at(Family::V6)),
         start(pod.at(Family::V6), other.at(Family::V6)),
         start(other.at(Family::V4), pod.at(Family::V4)),
-    ];
-    let hooks = vec![
-        pod.host_device(),
-        other.host_device(),
-        "eth0".into(),
-        "eth1".into(),
-    ];
-    let whole = fabric.state().unwrap();
-    let mut scene = Scene {
-        fabric,
-        hooks,
-        guest,
-    };
-    let kills = if is_full() { KILLS_FULL } else { KILLS };
+    ]
+}
+
+/// Kills agents at the points in turn. Most kills have to come between the writes of a plan.
+fn kill_at_each_point(scene: &mut Scene, kills: usize) {
     let mut points = BTreeMap::<String, (usize, usize)>::new();
     let mut added = false;
     let mut done = 0;
@@ -210,6 +197,29 @@ fn a_killed_agent_loses_no_packet_and_leaks_nothing() {
         inside * 100 >= kills * 80,
         "at least 80% have to come between the writes of a plan"
     );
+}
+
+#[test]
+fn a_killed_agent_loses_no_packet_and_leaks_nothing() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    let guest = fabric.make_pod(1, 1).unwrap();
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    let streams = streams(&fabric, &pod, &other);
+    let hooks = vec![
+        pod.host_device(),
+        other.host_device(),
+        "eth0".into(),
+        "eth1".into(),
+    ];
+    let whole = fabric.state().unwrap();
+    let mut scene = Scene {
+        fabric,
+        hooks,
+        guest,
+    };
+    let kills = if is_full() { KILLS_FULL } else { KILLS };
+    kill_at_each_point(&mut scene, kills);
 
     let Scene { fabric, guest, .. } = scene;
     fabric.delete_endpoint(&guest).unwrap();

@@ -79,86 +79,118 @@ fn text_of(address: IpAddr) -> Value {
     json!(address.to_string())
 }
 
+/// A connection of a pod by ENI 0 that gets another port.
+fn a_connection_is_listed(fabric: &Fabric, from: Place, to: SocketAddr) -> Session {
+    let family = Family::of(from.address);
+    let name = family_name(family);
+    let open = Session::open(from, LOW, to).unwrap();
+    let shown = row(fabric, family, LOW, "established");
+    let wanted = json!({
+        "family": name, "protocol": "tcp", "kind": "pod", "phase": "established",
+        "pod": text_of(from.address), "pod-port": LOW, "eni": 0,
+        "translated": text_of(open.seen().ip()), "translated-port": open.seen().port(),
+        "remote": text_of(to.ip()), "remote-port": to.port(),
+        "idle-seconds": shown["idle-seconds"], "expires-seconds": shown["expires-seconds"],
+    });
+    assert_eq!(shown, wanted);
+    let left = shown["expires-seconds"].as_u64().unwrap();
+    assert!((7430..=7440).contains(&left), "{left}");
+    open
+}
+
+/// A question of a pod to which nobody listens: the path to the server works.
+fn a_question_is_listed_as_opening(fabric: &Fabric, from: Place, to: IpAddr) -> UdpSocket {
+    let asking = from
+        .netns
+        .enter(|| Ok(UdpSocket::bind((from.address, KEPT))?));
+    let asking = asking.unwrap();
+    asking.send_to(&[7], (to, 9)).unwrap();
+    assert_eq!(
+        row(fabric, Family::of(to), KEPT, "opening")["translated-port"],
+        KEPT
+    );
+    asking
+}
+
+/// A question of a pod by ENI 1 that is answered.
+fn an_answered_question_is_listed(fabric: &Fabric, from: Place, to: SocketAddr) -> Asker {
+    let asker = Asker::open(from, KEPT + 1, to).unwrap();
+    let seen = asker.ask(7).unwrap();
+    let shown = row(fabric, Family::of(from.address), KEPT + 1, "established");
+    assert_eq!(shown["translated"], text_of(seen.ip()));
+    assert_eq!(
+        (&shown["eni"], &shown["protocol"]),
+        (&json!(1), &json!("udp"))
+    );
+    asker
+}
+
+fn a_connection_of_the_host_is_listed(fabric: &Fabric, to: SocketAddr) -> Session {
+    let family = Family::of(to.ip());
+    let host = Session::open(fabric.node_at(family).unwrap(), KEPT + 3, to).unwrap();
+    let shown = row(fabric, family, KEPT + 3, "established");
+    assert_eq!(shown["kind"], "host");
+    assert_eq!(shown["pod"], text_of(snat(fabric, 0, family)));
+    assert_eq!(shown["translated-port"], host.seen().port());
+    host
+}
+
+/// A connection from outside to a server in a pod.
+fn a_connection_from_outside_is_listed(fabric: &Fabric, at: Place) -> (Echo, Session) {
+    let family = Family::of(at.address);
+    let service = Echo::telling(at, 0).unwrap();
+    let outside = fabric.host(Host::Outside, family);
+    let inbound = Session::open(outside, 0, service.address()).unwrap();
+    let shown = row(fabric, family, service.address().port(), "established");
+    assert_eq!(shown["kind"], "inbound");
+    assert_eq!(shown["remote"], text_of(outside.address));
+    assert_eq!(shown["remote-port"], inbound.seen().port());
+    for absent in ["eni", "translated", "translated-port"] {
+        assert_eq!(shown[absent], Value::Null, "{shown}");
+    }
+    (service, inbound)
+}
+
+/// Filters by pod, by remote and by protocol select some of the rows.
+fn filters_select_their_rows(fabric: &Fabric, pod: IpAddr, remote: IpAddr) {
+    let all = rows(fabric, &[]);
+    for (option, field) in [
+        ("--pod", text_of(pod)),
+        ("--remote", text_of(remote)),
+        ("--protocol", json!("udp")),
+    ] {
+        let value = field.as_str().unwrap();
+        let key = &option[2..];
+        let of = |row: &&Value| row[key] == field;
+        let wanted: Vec<_> = all.iter().filter(of).map(identity).collect();
+        let shown = rows(fabric, &[option, value]);
+        let shown: Vec<_> = shown.iter().map(identity).collect();
+        assert_eq!(shown, wanted, "{option} {value}");
+        assert!(!wanted.is_empty() && wanted.len() < all.len(), "{option}");
+    }
+    let address = pod.to_string();
+    let both = rows(fabric, &["--pod", &address, "--protocol", "17"]);
+    assert_eq!(both.len(), 1, "{both:?}");
+}
+
 #[test]
 fn list_shows_every_flow_with_its_kind_phase_and_port() {
     let (fabric, pods) = scene(json!({}));
     for family in Family::ALL {
         let [first, second] = pods.each_ref().map(|pod| pod.at(family));
-        let (world, name) = (internet(&fabric, family), family_name(family));
-        let server = Echo::telling(world, 0).unwrap();
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
         let to = server.address();
-        let open = Session::open(first, LOW, to).unwrap();
-        let shown = row(&fabric, family, LOW, "established");
-        let wanted = json!({
-            "family": name, "protocol": "tcp", "kind": "pod", "phase": "established",
-            "pod": text_of(first.address), "pod-port": LOW, "eni": 0,
-            "translated": text_of(open.seen().ip()), "translated-port": open.seen().port(),
-            "remote": text_of(to.ip()), "remote-port": to.port(),
-            "idle-seconds": shown["idle-seconds"], "expires-seconds": shown["expires-seconds"],
-        });
-        assert_eq!(shown, wanted);
-        let left = shown["expires-seconds"].as_u64().unwrap();
-        assert!((7430..=7440).contains(&left), "{left}");
-
-        // There is no answer yet: the path to the server works, and nothing listens.
-        let asking = first
-            .netns
-            .enter(|| Ok(UdpSocket::bind((first.address, KEPT))?));
-        let asking = asking.unwrap();
-        asking.send_to(&[7], (to.ip(), 9)).unwrap();
-        assert_eq!(
-            row(&fabric, family, KEPT, "opening")["translated-port"],
-            KEPT
-        );
-
-        let asker = Asker::open(second, KEPT + 1, to).unwrap();
-        let seen = asker.ask(7).unwrap();
-        let shown = row(&fabric, family, KEPT + 1, "established");
-        assert_eq!(shown["translated"], text_of(seen.ip()));
-        assert_eq!(
-            (&shown["eni"], &shown["protocol"]),
-            (&json!(1), &json!("udp"))
-        );
-
+        let open = a_connection_is_listed(&fabric, first, to);
+        let asking = a_question_is_listed_as_opening(&fabric, first, to.ip());
+        let asker = an_answered_question_is_listed(&fabric, second, to);
         let ended = Session::open(second, KEPT + 2, to).unwrap();
         drop(ended);
         row(&fabric, family, KEPT + 2, "closed");
-
-        let host = Session::open(fabric.node_at(family).unwrap(), KEPT + 3, to).unwrap();
-        let shown = row(&fabric, family, KEPT + 3, "established");
-        assert_eq!(shown["kind"], "host");
-        assert_eq!(shown["pod"], text_of(snat(&fabric, 0, family)));
-        assert_eq!(shown["translated-port"], host.seen().port());
-
-        let service = Echo::telling(second, 0).unwrap();
-        let outside = fabric.host(Host::Outside, family);
-        let inbound = Session::open(outside, 0, service.address()).unwrap();
-        let shown = row(&fabric, family, service.address().port(), "established");
-        assert_eq!(shown["kind"], "inbound");
-        assert_eq!(shown["remote"], text_of(outside.address));
-        assert_eq!(shown["remote-port"], inbound.seen().port());
-        for absent in ["eni", "translated", "translated-port"] {
-            assert_eq!(shown[absent], Value::Null, "{shown}");
-        }
-
-        let all = rows(&fabric, &[]);
-        for (option, field) in [
-            ("--pod", text_of(second.address)),
-            ("--remote", text_of(outside.address)),
-            ("--protocol", json!("udp")),
-        ] {
-            let value = field.as_str().unwrap();
-            let key = &option[2..];
-            let of = |row: &&Value| row[key] == field;
-            let wanted: Vec<_> = all.iter().filter(of).map(identity).collect();
-            let shown = rows(&fabric, &[option, value]);
-            let shown: Vec<_> = shown.iter().map(identity).collect();
-            assert_eq!(shown, wanted, "{option} {value}");
-            assert!(!wanted.is_empty() && wanted.len() < all.len(), "{option}");
-        }
-        let address = second.address.to_string();
-        let both = rows(&fabric, &["--pod", &address, "--protocol", "17"]);
-        assert_eq!(both.len(), 1, "{both:?}");
+        let host = a_connection_of_the_host_is_listed(&fabric, to);
+        let inbound = a_connection_from_outside_is_listed(&fabric, second);
+        let outside = fabric.host(Host::Outside, family).address;
+        filters_select_their_rows(&fabric, second.address, outside);
+        drop((open, asking, asker, host, inbound));
     }
     assert_aligned(&text(&fabric, &["nat", "list"]));
     fabric.finish().unwrap();
@@ -223,81 +255,102 @@ fn flush_removes_a_pods_flows_and_no_others() {
     fabric.finish().unwrap();
 }
 
+/// Flows of each kind to a server, and the server of the one from outside.
+fn flows_of_each_kind(
+    fabric: &Fabric,
+    [pod, other]: [Place; 2],
+    to: SocketAddr,
+) -> (Echo, Vec<Session>) {
+    let mut open = Vec::new();
+    for index in 0..3 {
+        open.push(Session::open(pod, KEPT + index, to).unwrap());
+        open.push(Session::open(pod, LOW + index, to).unwrap());
+    }
+    // The other pod has the same ports by another ENI, and the host those of this one.
+    open.push(Session::open(other, KEPT, to).unwrap());
+    let node = fabric.node_at(Family::of(to.ip())).unwrap();
+    open.push(Session::open(node, KEPT, to).unwrap());
+    let service = Echo::telling(pod, 0).unwrap();
+    let outside = fabric.host(Host::Outside, Family::of(to.ip()));
+    open.push(Session::open(outside, 0, service.address()).unwrap());
+    (service, open)
+}
+
+fn a_packet_without_ports_is_dropped(fabric: &Fabric, from: Place, to: IpAddr) {
+    let failed = count(fabric, "from_endpoint", "protocol-without-ports");
+    let packet = of_protocol(from.address, to, 47, &[7; 64]).unwrap();
+    send_ip(from, to, [&packet]).unwrap();
+    within(CHANGE, "the drop is counted", || {
+        let now = count(fabric, "from_endpoint", "protocol-without-ports");
+        check(now == failed + 1, || format!("{failed} then {now}"))
+    });
+}
+
+/// The sum of a field of some rows.
+fn sum(rows: &Value, field: &str, of: impl Fn(&Value) -> bool) -> u64 {
+    let rows = rows.as_array().unwrap().iter().filter(|row| of(row));
+    rows.map(|row| row[field].as_u64().unwrap()).sum()
+}
+
+/// The counts of a family grow by the flows of each kind and by the dropped packet.
+fn counts_grow(before: &Value, after: &Value, family: Family) {
+    let name = family_name(family);
+    let grown = |key: &str| {
+        let of = |stats: &Value| stats["families"][name][key].as_u64().unwrap();
+        of(after) - of(before)
+    };
+    let counts = [
+        "allocated",
+        "kept",
+        "host",
+        "inbound-noted",
+        "removed",
+        "failed",
+    ];
+    assert_eq!(counts.map(grown), [8, 4, 1, 1, 0, 0], "{after}");
+    let tries = |stats: &Value| sum(&stats["families"][name]["tries"], "allocations", |_| true);
+    assert_eq!(tries(after) - tries(before), 8, "{after}");
+    let reason = "protocol-without-ports";
+    let lost = |stats: &Value| stats["failures"][reason].as_u64().unwrap();
+    assert_eq!(lost(after) - lost(before), 1);
+}
+
+/// The flows of each kind are listed by their destination and by their kind.
+fn flows_are_listed(stats: &Value, to: SocketAddr) {
+    let busy = stats["destinations"].as_array().unwrap();
+    let of_server = |eni: u8| {
+        let port = to.port();
+        let found = busy
+            .iter()
+            .find(|of| of["eni"] == eni && of["remote-port"] == port);
+        found.map(|of| of["ports"].clone())
+    };
+    assert_eq!(
+        [of_server(0), of_server(1)],
+        [Some(json!(7)), Some(json!(1))]
+    );
+    let name = family_name(Family::of(to.ip()));
+    let listed = |kind: &str| {
+        sum(&stats["flows"], "flows", |row| {
+            row["family"] == name && row["kind"] == kind
+        })
+    };
+    assert_eq!(["pod", "host", "inbound"].map(listed), [7, 1, 1], "{stats}");
+}
+
 #[test]
 fn stats_count_what_was_sent() {
     let (fabric, [pod, other]) = scene(json!({}));
     for family in Family::ALL {
-        let (from, name) = (pod.at(family), family_name(family));
+        let from = pod.at(family);
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
         let to = server.address();
         let before = nat(&fabric, &["stats"]);
-        let mut open = Vec::new();
-        for index in 0..3 {
-            open.push(Session::open(from, KEPT + index, to).unwrap());
-            open.push(Session::open(from, LOW + index, to).unwrap());
-        }
-        // The other pod has the same ports by another ENI, and the host those of this one.
-        open.push(Session::open(other.at(family), KEPT, to).unwrap());
-        let node = fabric.node_at(family).unwrap();
-        open.push(Session::open(node, KEPT, to).unwrap());
-        let service = Echo::telling(from, 0).unwrap();
-        let outside = fabric.host(Host::Outside, family);
-        open.push(Session::open(outside, 0, service.address()).unwrap());
-        let failed = count(&fabric, "from_endpoint", "protocol-without-ports");
-        let packet = of_protocol(from.address, to.ip(), 47, &[7; 64]).unwrap();
-        send_ip(from, to.ip(), [&packet]).unwrap();
-        within(CHANGE, "the drop is counted", || {
-            let now = count(&fabric, "from_endpoint", "protocol-without-ports");
-            check(now == failed + 1, || format!("{failed} then {now}"))
-        });
-
+        let open = flows_of_each_kind(&fabric, [from, other.at(family)], to);
+        a_packet_without_ports_is_dropped(&fabric, from, to.ip());
         let after = nat(&fabric, &["stats"]);
-        let grown = |key: &str| {
-            let of = |stats: &Value| stats["families"][name][key].as_u64().unwrap();
-            of(&after) - of(&before)
-        };
-        let counts = [
-            "allocated",
-            "kept",
-            "host",
-            "inbound-noted",
-            "removed",
-            "failed",
-        ];
-        assert_eq!(counts.map(grown), [8, 4, 1, 1, 0, 0], "{after}");
-        let tries = |stats: &Value| -> u64 {
-            let tries = stats["families"][name]["tries"].as_array().unwrap();
-            tries
-                .iter()
-                .map(|of| of["allocations"].as_u64().unwrap())
-                .sum()
-        };
-        assert_eq!(tries(&after) - tries(&before), 8, "{after}");
-        let reason = "protocol-without-ports";
-        let lost = |stats: &Value| stats["failures"][reason].as_u64().unwrap();
-        assert_eq!(lost(&after) - lost(&before), 1);
-        let busy = after["destinations"].as_array().unwrap();
-        let of_server = |eni: u8| {
-            let port = to.port();
-            let found = busy
-                .iter()
-                .find(|of| of["eni"] == eni && of["remote-port"] == port);
-            found.map(|of| of["ports"].clone())
-        };
-        assert_eq!(
-            [of_server(0), of_server(1)],
-            [Some(json!(7)), Some(json!(1))]
-        );
-        let flows = after["flows"].as_array().unwrap();
-        let listed = |kind: &str| -> u64 {
-            let of = |row: &&Value| row["family"] == name && row["kind"] == kind;
-            flows
-                .iter()
-                .filter(of)
-                .map(|row| row["flows"].as_u64().unwrap())
-                .sum()
-        };
-        assert_eq!(["pod", "host", "inbound"].map(listed), [7, 1, 1], "{after}");
+        counts_grow(&before, &after, family);
+        flows_are_listed(&after, to);
         drop(open);
     }
     let shown = text(&fabric, &["nat", "stats"]);

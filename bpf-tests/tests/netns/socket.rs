@@ -94,6 +94,43 @@ fn curl_adds_lists_and_deletes() {
     fabric.finish().unwrap();
 }
 
+/// Members of a request, values that they refuse, and the code of each refusal.
+fn refused_members() -> [(&'static str, Value, &'static str); 8] {
+    let owner = |id: &str, interface: &str| json!({"container-id": id, "interface": interface});
+    [
+        ("colour", json!("red"), "invalid-body"),
+        ("netns", json!(7), "invalid-body"),
+        ("netns", json!("relative"), "invalid-field"),
+        ("addresses", json!([]), "invalid-field"),
+        ("addresses", json!(["ten"]), "invalid-body"),
+        (
+            "addresses",
+            json!(["10.0.1.20", "10.0.1.21"]),
+            "invalid-field",
+        ),
+        ("owner", owner("../x", "eth0"), "invalid-field"),
+        (
+            "owner",
+            owner("x", "a-name-that-is-too-long"),
+            "invalid-field",
+        ),
+    ]
+}
+
+fn wrong_paths_and_methods_are_told(fabric: &Fabric) {
+    let code = |answer: (u16, Value)| (answer.0, answer.1["error"]["code"].clone());
+    assert_eq!(
+        code(curl(fabric, "/v2/endpoints", &[])),
+        (404, json!("unknown-version"))
+    );
+    assert_eq!(
+        code(curl(fabric, "/v1/nothing", &[])),
+        (404, json!("not-found"))
+    );
+    let wrong = curl(fabric, "/v1/status", &["-X", "POST", "--data", "{}"]);
+    assert_eq!(code(wrong), (405, json!("method-not-allowed")));
+}
+
 #[test]
 fn abuse_is_answered_with_what_is_wrong() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
@@ -103,89 +140,21 @@ fn abuse_is_answered_with_what_is_wrong() {
     );
     let request = pod.request().to_string();
 
-    put(&fabric, "", 400, "invalid-body");
-    put(&fabric, &request[..request.len() / 2], 400, "invalid-body");
-    put(&fabric, "[]", 400, "invalid-body");
-    put(
-        &fabric,
+    for body in [
+        "",
+        &request[..request.len() / 2],
+        "[]",
         &format!("{request} {request}"),
-        400,
-        "invalid-body",
-    );
-    let said = put(
-        &fabric,
-        &with(&pod, "colour", &json!("red")),
-        400,
-        "invalid-body",
-    );
-    assert!(said.contains("colour"), "{said}");
-    put(
-        &fabric,
-        &with(&pod, "netns", &json!(7)),
-        400,
-        "invalid-body",
-    );
-    put(
-        &fabric,
-        &with(&pod, "netns", &json!("relative")),
-        400,
-        "invalid-field",
-    );
-    put(
-        &fabric,
-        &with(&pod, "addresses", &json!([])),
-        400,
-        "invalid-field",
-    );
-    put(
-        &fabric,
-        &with(&pod, "addresses", &json!(["ten"])),
-        400,
-        "invalid-body",
-    );
-    put(
-        &fabric,
-        &with(&pod, "addresses", &json!(["10.0.1.20", "10.0.1.21"])),
-        400,
-        "invalid-field",
-    );
-    put(
-        &fabric,
-        &with(
-            &pod,
-            "owner",
-            &json!({"container-id": "../x", "interface": "eth0"}),
-        ),
-        400,
-        "invalid-field",
-    );
-    put(
-        &fabric,
-        &with(
-            &pod,
-            "owner",
-            &json!({"container-id": "x", "interface": "a-name-that-is-too-long"}),
-        ),
-        400,
-        "invalid-field",
-    );
-    put(
-        &fabric,
-        &with(&pod, "padding", &json!("x".repeat(1 << 20))),
-        413,
-        "body-too-large",
-    );
-    let code = |answer: (u16, Value)| (answer.0, answer.1["error"]["code"].clone());
-    assert_eq!(
-        code(curl(&fabric, "/v2/endpoints", &[])),
-        (404, json!("unknown-version"))
-    );
-    assert_eq!(
-        code(curl(&fabric, "/v1/nothing", &[])),
-        (404, json!("not-found"))
-    );
-    let wrong = curl(&fabric, "/v1/status", &["-X", "POST", "--data", "{}"]);
-    assert_eq!(code(wrong), (405, json!("method-not-allowed")));
+    ] {
+        put(&fabric, body, 400, "invalid-body");
+    }
+    for (key, value, code) in refused_members() {
+        let said = put(&fabric, &with(&pod, key, &value), 400, code);
+        assert!(key != "colour" || said.contains(key), "{said}");
+    }
+    let padded = with(&pod, "padding", &json!("x".repeat(1 << 20)));
+    put(&fabric, &padded, 413, "body-too-large");
+    wrong_paths_and_methods_are_told(&fabric);
 
     let state = get(&fabric, "/v1/status")["health"]["state"].clone();
     assert_ne!(state, "not-ready");

@@ -71,6 +71,17 @@ impl Agent {
     }
 }
 
+/// The security groups of the ENIs of the pool `blue`.
+fn groups_of_blue(bed: &Bed) -> BTreeSet<Vec<String>> {
+    bed.cloud.peek(|cloud| {
+        let of_pool = |eni: &&std::sync::Arc<ec2_fake::Eni>| {
+            eni.tags.get("ipam.towpath.dev/pool").map(String::as_str) == Some("blue")
+        };
+        let enis = cloud.interfaces().filter(of_pool);
+        enis.map(|eni| eni.groups.clone()).collect::<BTreeSet<_>>()
+    })
+}
+
 #[test]
 fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
     let rounds = if std::env::var_os("TOWPATH_FULL").is_some() {
@@ -127,14 +138,7 @@ fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
     for agent in &agents {
         agent.check(&bed);
     }
-    let groups = bed.cloud.peek(|cloud| {
-        let of_pool = |eni: &&std::sync::Arc<ec2_fake::Eni>| {
-            eni.tags.get("ipam.towpath.dev/pool").map(String::as_str) == Some("blue")
-        };
-        let enis = cloud.interfaces().filter(of_pool);
-        enis.map(|eni| eni.groups.clone()).collect::<BTreeSet<_>>()
-    });
-    assert_eq!(groups, [vec!["sg-blue".to_owned()]].into());
+    assert_eq!(groups_of_blue(&bed), [vec!["sg-blue".to_owned()]].into());
     bed.finish().unwrap();
     drop(operator);
 }

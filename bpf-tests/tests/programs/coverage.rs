@@ -55,6 +55,50 @@ const DROPS_LEAVING: [DropReason; 14] = [
     DropReason::SctpPortTaken,
 ];
 
+/// Verdicts of packets that an ENI receives.
+const OF_NETWORK: [Verdict; 14] = [
+    Verdict::Local,
+    Verdict::TtlExpired,
+    Verdict::TooBig,
+    Verdict::IpOptions,
+    Verdict::Multicast,
+    Verdict::NotForPod,
+    Verdict::ForeignFrame,
+    Verdict::Returned,
+    Verdict::HostReturned,
+    Verdict::Stack,
+    Verdict::StackReturned,
+    Verdict::StackFlow,
+    Verdict::StackFlowReturned,
+    Verdict::Reordered,
+];
+/// Drops of packets that an ENI receives.
+const DROPS_OF_NETWORK: [DropReason; 8] = [
+    DropReason::Truncated,
+    DropReason::MalformedHeader,
+    DropReason::NoEndpoint,
+    DropReason::EniNotReady,
+    DropReason::WrongEni,
+    DropReason::UnroutableSource,
+    DropReason::InboundFull,
+    DropReason::InboundQuotaExceeded,
+];
+/// Verdicts that only packets of the stack have.
+const OF_STACK: [Verdict; 6] = [
+    Verdict::FromHost,
+    Verdict::HostClaimed,
+    Verdict::HostTranslated,
+    Verdict::Carried,
+    Verdict::CarriedTranslated,
+    Verdict::HostMoved,
+];
+/// Drops that only packets of the stack have.
+const DROPS_OF_STACK: [DropReason; 3] = [
+    DropReason::ServiceNotTranslated,
+    DropReason::StackFull,
+    DropReason::ForeignSource,
+];
+
 /// The outcomes of a program. `HelperFailed` is not among them: it needs a kernel that is out of
 /// memory.
 fn outcomes(program: Program) -> BTreeSet<Outcome> {
@@ -63,56 +107,10 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
             [&OF_POD[..], &LEAVING].concat(),
             [&DROPS_OF_POD[..], &DROPS_LEAVING].concat(),
         ),
-        Program::FromNetwork => (
-            vec![
-                Verdict::Local,
-                Verdict::TtlExpired,
-                Verdict::TooBig,
-                Verdict::IpOptions,
-                Verdict::Multicast,
-                Verdict::NotForPod,
-                Verdict::ForeignFrame,
-                Verdict::Returned,
-                Verdict::HostReturned,
-                Verdict::Stack,
-                Verdict::StackReturned,
-                Verdict::StackFlow,
-                Verdict::StackFlowReturned,
-                Verdict::Reordered,
-            ],
-            vec![
-                DropReason::Truncated,
-                DropReason::MalformedHeader,
-                DropReason::NoEndpoint,
-                DropReason::EniNotReady,
-                DropReason::WrongEni,
-                DropReason::UnroutableSource,
-                DropReason::InboundFull,
-                DropReason::InboundQuotaExceeded,
-            ],
-        ),
+        Program::FromNetwork => (OF_NETWORK.to_vec(), DROPS_OF_NETWORK.to_vec()),
         Program::ToNetwork => (
-            [
-                &LEAVING[..],
-                &[
-                    Verdict::FromHost,
-                    Verdict::HostClaimed,
-                    Verdict::HostTranslated,
-                    Verdict::Carried,
-                    Verdict::CarriedTranslated,
-                    Verdict::HostMoved,
-                ],
-            ]
-            .concat(),
-            [
-                &DROPS_LEAVING[..],
-                &[
-                    DropReason::ServiceNotTranslated,
-                    DropReason::StackFull,
-                    DropReason::ForeignSource,
-                ],
-            ]
-            .concat(),
+            [&LEAVING[..], &OF_STACK].concat(),
+            [&DROPS_LEAVING[..], &DROPS_OF_STACK].concat(),
         ),
         Program::ToEndpoint => (
             vec![Verdict::FromHost, Verdict::Noted, Verdict::ToPod],

@@ -19,8 +19,8 @@ fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
     Case::new(Program::FromNetwork, name, on(device, frame), expect)
 }
 
-/// Cases of both families.
-fn both(net: &Net) -> Vec<Case> {
+/// Sources that are dropped, and one that is not.
+fn by_source(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
     for source in unroutable(net).into_iter().chain([net.multicast]) {
         let frame = received(ENI_1, source, net.a, UDP);
@@ -32,6 +32,35 @@ fn both(net: &Net) -> Vec<Case> {
     let expect = to_pod(&frame, VETH_A, POD_A);
     let name = format!("{} from {}", net.family(), routable(net));
     cases.push(case(name, ENI_1, frame.bytes(), expect));
+    cases
+}
+
+fn to_pods(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for body in [UDP, Body::Tcp(0)] {
+        let frame = received(ENI_1, net.outside, net.a, body);
+        let expect = to_pod(&frame, VETH_A, POD_A);
+        cases.push(case(
+            format!("{} for A", net.family()),
+            ENI_1,
+            frame.bytes(),
+            expect,
+        ));
+        let frame = received(ENI_0, net.peer, net.b, body).hop_limit(2);
+        let expect = to_pod(&frame, VETH_B, POD_B);
+        cases.push(case(
+            format!("{} for B", net.family()),
+            ENI_0,
+            frame.bytes(),
+            expect,
+        ));
+    }
+    cases
+}
+
+/// Cases of both families.
+fn both(net: &Net) -> Vec<Case> {
+    let mut cases = by_source(net);
     let mut add = |what: &str, device: Device, destination: IpAddr, expect: Expect| {
         let frame = received(device, net.outside, destination, UDP);
         let name = format!("{} {what} by device {}", net.family(), device.ifindex);
@@ -74,24 +103,7 @@ fn both(net: &Net) -> Vec<Case> {
         let expect = Expect::Stack(Verdict::Multicast, mark);
         add("multicast to this MAC", device, net.multicast, expect);
     }
-    for body in [UDP, Body::Tcp(0)] {
-        let frame = received(ENI_1, net.outside, net.a, body);
-        let expect = to_pod(&frame, VETH_A, POD_A);
-        cases.push(case(
-            format!("{} for A", net.family()),
-            ENI_1,
-            frame.bytes(),
-            expect,
-        ));
-        let frame = received(ENI_0, net.peer, net.b, body).hop_limit(2);
-        let expect = to_pod(&frame, VETH_B, POD_B);
-        cases.push(case(
-            format!("{} for B", net.family()),
-            ENI_0,
-            frame.bytes(),
-            expect,
-        ));
-    }
+    cases.extend(to_pods(net));
     cases.extend(exceptions(net));
     cases
 }

@@ -304,69 +304,96 @@ fn fragments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// The host's own packets, and their answers.
-fn host(net: &Net) -> Vec<Case> {
+/// Packet that the host sends by ENI 1.
+fn of_host(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+    let name = format!("{} {what}", net.family());
+    let case = Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), expect);
+    case.of_host()
+}
+
+fn host_sends(net: &Net, body: Body, from: u16, to: u16) -> Frame {
+    let macs = Macs::new(ENI_1.mac, STRANGER);
+    Frame::new(macs, net.snat[1], net.outside, body).ports(from, to)
+}
+
+/// The host's packets without a flow of its own, and a pod's to a service that nobody translated.
+fn host_without_flow(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
-    let of_host = |what: &str, frame: &Frame, expect| {
-        let name = format!("{} {what}", net.family());
-        let case = Case::new(Program::ToNetwork, name, on(ENI_1, frame.bytes()), expect);
-        case.of_host()
-    };
-    let sent = |body, from, to| {
-        Frame::new(
-            Macs::new(ENI_1.mac, STRANGER),
-            net.snat[1],
-            net.outside,
-            body,
-        )
-        .ports(from, to)
-    };
-    let passes = |verdict| Expect::Stack(verdict, OTHERS);
-    let claimed = || passes(Verdict::HostClaimed);
-    let from_host = || passes(Verdict::FromHost);
-    cases.push(of_host(
-        "a port of its own",
-        &sent(UDP, 40_959, 53),
-        from_host(),
-    ));
-    cases.push(of_host("a port of ours", &sent(UDP, 51_000, 53), claimed()));
-    cases.push(of_host("the same", &sent(UDP, 51_000, 53), claimed()));
-    let returned = Expect::Stack(Verdict::HostReturned, marked(1));
-    let back = answer(net, UDP, 53, 51_000);
-    cases.push(from_eni(net, "the host's answer", &back, returned));
-    // A pod's flow has the port: the host gets another one.
-    let frame = from_a(net, net.outside, UDP).ports(51_001, 53);
-    cases.extend(of_a(net, "first", &frame, Leaves::Translated(1, 51_001)));
-    let frame = sent(UDP, 51_001, 53);
-    let other = Expect::OtherPort(Verdict::HostTranslated, Box::new(frame.clone()));
-    cases.push(of_host("a port that a pod has", &frame, other));
-    let accepts = sent(Body::Tcp(0), 51_002, 80).tcp(SYN | ACK, 1);
-    cases.push(of_host("an answer", &accepts, from_host()));
-    let gre = sent(Body::Protocol(47), 0, 0);
-    cases.push(of_host("without ports", &gre, from_host()));
-    let sctp = sent(Body::Sctp(8), 65_535, 80);
-    let taken = Expect::Drop(DropReason::SctpPortTaken);
-    cases.push(of_host("an SCTP port that a pod has", &sctp, taken));
+    let from_host = Expect::Stack(Verdict::FromHost, OTHERS);
     // The host's own ICMP error about a packet that it could not deliver to pod A.
     let kind = if net.a.is_ipv4() { 11 } else { 3 };
     let inside = received(ENI_1, net.outside, net.a, UDP).ports(53, 1);
     let outside = inside.clone().to(net.snat[1], port_of(net, 1));
-    let error = |about: &Frame| sent(Body::Error(kind), 0, 0).quoting(about, 100);
+    let error = |about: &Frame| host_sends(net, Body::Error(kind), 0, 0).quoting(about, 100);
     let rewritten = error(&outside).bytes();
     let expect = Expect::Rewritten(Verdict::HostTranslated, rewritten, OTHERS);
-    cases.push(of_host("an error about A's flow", &error(&inside), expect));
+    cases.push(of_host(
+        net,
+        "an error about A's flow",
+        &error(&inside),
+        expect,
+    ));
     let group = Frame::new(
         Macs::new(ENI_1.mac, STRANGER),
         net.snat[1],
         net.multicast,
         UDP,
     );
-    cases.push(of_host("multicast", &group.ports(51_000, 53), from_host()));
+    cases.push(of_host(
+        net,
+        "multicast",
+        &group.ports(51_000, 53),
+        from_host,
+    ));
     let service = from_a(net, net.service, UDP);
     let name = format!("{} a service that nobody translated", net.family());
     let lost = Expect::Drop(DropReason::ServiceNotTranslated);
     let case = Case::new(Program::ToNetwork, name, on(ENI_1, service.bytes()), lost);
     cases.push(case.of_pod(VETH_A));
+    cases
+}
+
+/// The host's own packets, and their answers.
+fn host(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let passes = |verdict| Expect::Stack(verdict, OTHERS);
+    let claimed = || passes(Verdict::HostClaimed);
+    let from_host = || passes(Verdict::FromHost);
+    cases.push(of_host(
+        net,
+        "a port of its own",
+        &host_sends(net, UDP, 40_959, 53),
+        from_host(),
+    ));
+    cases.push(of_host(
+        net,
+        "a port of ours",
+        &host_sends(net, UDP, 51_000, 53),
+        claimed(),
+    ));
+    cases.push(of_host(
+        net,
+        "the same",
+        &host_sends(net, UDP, 51_000, 53),
+        claimed(),
+    ));
+    let returned = Expect::Stack(Verdict::HostReturned, marked(1));
+    let back = answer(net, UDP, 53, 51_000);
+    cases.push(from_eni(net, "the host's answer", &back, returned));
+    // A pod's flow has the port: the host gets another one.
+    let frame = from_a(net, net.outside, UDP).ports(51_001, 53);
+    cases.extend(of_a(net, "first", &frame, Leaves::Translated(1, 51_001)));
+    let frame = host_sends(net, UDP, 51_001, 53);
+    let other = Expect::OtherPort(Verdict::HostTranslated, Box::new(frame.clone()));
+    cases.push(of_host(net, "a port that a pod has", &frame, other));
+    let accepts = host_sends(net, Body::Tcp(0), 51_002, 80).tcp(SYN | ACK, 1);
+    cases.push(of_host(net, "an answer", &accepts, from_host()));
+    let gre = host_sends(net, Body::Protocol(47), 0, 0);
+    cases.push(of_host(net, "without ports", &gre, from_host()));
+    let sctp = host_sends(net, Body::Sctp(8), 65_535, 80);
+    let taken = Expect::Drop(DropReason::SctpPortTaken);
+    cases.push(of_host(net, "an SCTP port that a pod has", &sctp, taken));
+    cases.extend(host_without_flow(net));
     cases
 }
 

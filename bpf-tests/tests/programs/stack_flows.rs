@@ -337,16 +337,14 @@ fn pieces(frame: &Frame, id: u16) -> [Frame; 2] {
     [first, second].map(|piece| frame.clone().piece(piece))
 }
 
-/// A fragmented datagram takes one path.
-///
-/// That is its flow's path, if the first fragment comes first. Otherwise it is the stack, which
-/// puts the fragments in order.
-fn fragments(net: &Net) -> Vec<Case> {
+/// Expected result for a piece out of order.
+fn reordered(mark: u32) -> Expect {
+    Expect::Stack(Verdict::Reordered, mark | exception())
+}
+
+/// Pieces of datagrams to ends of each kind, the second one first.
+fn second_pieces_first(net: &Net, datagram: Body) -> Vec<Case> {
     let mut cases = Vec::new();
-    let datagram = Body::Udp(1200);
-    let reordered = |eni| Expect::Stack(Verdict::Reordered, marked(eni) | exception());
-    let question = to_a(net, net.peer, datagram).ports(3200, 8080);
-    cases.push(into_a(net, "noted", &question, Verdict::Noted).by(ENI_0, OTHERS));
     for (place, remote) in [net.peer, net.outside, net.b, net.host, net.c]
         .into_iter()
         .enumerate()
@@ -359,9 +357,51 @@ fn fragments(net: &Net) -> Vec<Case> {
             ("the first", &first),
             ("the second again", &second),
         ] {
-            cases.push(of_pod(net, what, piece, reordered(1)));
+            cases.push(of_pod(net, what, piece, reordered(marked(1))));
         }
     }
+    cases
+}
+
+/// Received pieces, in order and out of order.
+fn received_pieces(net: &Net, datagram: Body) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let comes = received(ENI_1, net.peer, net.a, datagram).ports(3200, 8080);
+    for piece in pieces(&comes, 105) {
+        cases.push(of_eni(net, "a piece for A", &piece, up(1)));
+    }
+    let comes = comes.ports(3200, 8083);
+    for piece in pieces(&comes, 106) {
+        cases.push(of_eni(net, "past the stack", &piece, delivered(&piece)));
+    }
+    let [first, second] = pieces(&comes, 107);
+    for piece in [&second, &first, &second] {
+        cases.push(of_eni(net, "out of order", piece, reordered(marked(1))));
+    }
+    let to_b = Frame::new(Macs::new(STRANGER, ENI_0.mac), net.peer, net.b, datagram);
+    for piece in pieces(&to_b, 108).iter().rev() {
+        let expect = reordered(OTHERS);
+        let program = Program::FromNetwork;
+        cases.push(Case::new(
+            program,
+            name(net, "to B"),
+            on(ENI_0, piece.bytes()),
+            expect,
+        ));
+    }
+    cases
+}
+
+/// A fragmented datagram takes one path.
+///
+/// That is its flow's path, if the first fragment comes first. Otherwise it is the stack, which
+/// puts the fragments in order.
+fn fragments(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let datagram = Body::Udp(1200);
+    let question = to_a(net, net.peer, datagram).ports(3200, 8080);
+    cases.push(into_a(net, "noted", &question, Verdict::Noted).by(ENI_0, OTHERS));
+    cases.extend(second_pieces_first(net, datagram));
     // In order, with a flow through the stack, and without one.
     let noted = from_a(net, net.peer, datagram).ports(8080, 3200);
     for piece in pieces(&noted, 102) {
@@ -380,29 +420,7 @@ fn fragments(net: &Net) -> Vec<Case> {
         let expect = to_pod(&piece, VETH_B, POD_B);
         cases.push(of_pod(net, "a piece for B", &piece, expect));
     }
-    let comes = received(ENI_1, net.peer, net.a, datagram).ports(3200, 8080);
-    for piece in pieces(&comes, 105) {
-        cases.push(of_eni(net, "a piece for A", &piece, up(1)));
-    }
-    let comes = comes.ports(3200, 8083);
-    for piece in pieces(&comes, 106) {
-        cases.push(of_eni(net, "past the stack", &piece, delivered(&piece)));
-    }
-    let [first, second] = pieces(&comes, 107);
-    for piece in [&second, &first, &second] {
-        cases.push(of_eni(net, "out of order", piece, reordered(1)));
-    }
-    let to_b = Frame::new(Macs::new(STRANGER, ENI_0.mac), net.peer, net.b, datagram);
-    for piece in pieces(&to_b, 108).iter().rev() {
-        let expect = Expect::Stack(Verdict::Reordered, OTHERS | exception());
-        let program = Program::FromNetwork;
-        cases.push(Case::new(
-            program,
-            name(net, "to B"),
-            on(ENI_0, piece.bytes()),
-            expect,
-        ));
-    }
+    cases.extend(received_pieces(net, datagram));
     cases.extend(portless_fragments(net));
     cases
 }
@@ -453,46 +471,51 @@ fn portless_fragments(net: &Net) -> Vec<Case> {
     cases
 }
 
-/// Packets that leave by an ENI after the stack's NAT: the answers take the stack.
-fn carried_out(net: &Net) -> Vec<Case> {
+fn asks(net: &Net, remote: IpAddr, port: u16) -> Frame {
+    from_a(net, remote, UDP).ports(port, 53)
+}
+
+/// The answer from outside to a translated question.
+fn answer_from_outside(net: &Net, port: u16) -> Frame {
+    received(ENI_1, net.outside, net.snat[1], UDP).ports(53, port)
+}
+
+/// That answer reaches pod A past the stack.
+fn returns_past_the_stack(net: &Net, port: u16) -> Case {
+    let answer = answer_from_outside(net, port);
+    let inside = answer
+        .clone()
+        .to(net.a, port)
+        .hop_limit(63)
+        .macs(VETH_A.mac, POD_A);
+    let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
+    of_eni(net, "its answer", &answer, expect)
+}
+
+fn with_mark(mut case: Case, mark: u32) -> Case {
+    case.input.mark = mark;
+    case
+}
+
+/// Translated in addition: the answer is translated back, and then takes the stack.
+fn carried_and_translated(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
-    let carried = || Expect::Stack(Verdict::Carried, OTHERS);
-    let ask = |remote, port| from_a(net, remote, UDP).ports(port, 53);
-    let request = ask(net.peer, 3300);
-    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3300);
-    cases.push(of_stack(net, "to the VPC", &request, carried()));
-    cases.push(of_eni(net, "its answer", &answer, up(1)));
-    // Past its translation, the pod communicates with the server that answers.
-    cases.push(of_pod(net, "the flow itself", &request, up(1)));
-    let exceptional = |case: Case, mark: u32| {
-        let mut case = case;
-        case.input.mark = mark;
-        case
-    };
-    let mark = OTHERS | exception();
-    let request = ask(net.peer, 3301);
-    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3301);
-    let expect = Expect::Stack(Verdict::Carried, mark);
-    let case = of_stack(net, "an exception", &request, expect);
-    cases.push(exceptional(case, mark));
-    cases.push(of_eni(net, "its answer", &answer, delivered(&answer)));
-    // Translated in addition: the answer is translated back, and then takes the stack.
     let translated = |port| {
-        let frame = ask(net.outside, port).from(net.snat[1], port);
+        let frame = asks(net, net.outside, port).from(net.snat[1], port);
         Expect::Rewritten(Verdict::CarriedTranslated, frame.bytes(), OTHERS)
     };
-    let request = ask(net.outside, 50_300);
+    let request = asks(net, net.outside, 50_300);
     cases.push(of_stack(
         net,
         "to the outside",
         &request,
         translated(50_300),
     ));
-    let answer = |port| received(ENI_1, net.outside, net.snat[1], UDP).ports(53, port);
-    let inside = answer(50_300).to(net.a, 50_300).bytes();
+    let answer = answer_from_outside(net, 50_300);
+    let inside = answer.clone().to(net.a, 50_300).bytes();
     let verdict = Verdict::StackFlowReturned;
     let expect = Expect::Rewritten(verdict, inside, marked(1));
-    cases.push(of_eni(net, "its answer", &answer(50_300), expect));
+    cases.push(of_eni(net, "its answer", &answer, expect));
     let seen = request.clone().from(net.snat[1], 50_300);
     let error = |about: &Frame| {
         received(ENI_1, net.outside, net.snat[1], unreachable(net)).quoting(about, 100)
@@ -500,27 +523,38 @@ fn carried_out(net: &Net) -> Vec<Case> {
     let inside = error(&request).to(net.a, 0).bytes();
     let expect = Expect::Rewritten(verdict, inside, marked(1));
     cases.push(of_eni(net, "an error about it", &error(&seen), expect));
-    let request = ask(net.outside, 50_301);
+    cases
+}
+
+/// Packets that leave by an ENI after the stack's NAT: the answers take the stack.
+fn carried_out(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let carried = || Expect::Stack(Verdict::Carried, OTHERS);
+    let request = asks(net, net.peer, 3300);
+    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3300);
+    cases.push(of_stack(net, "to the VPC", &request, carried()));
+    cases.push(of_eni(net, "its answer", &answer, up(1)));
+    // Past its translation, the pod communicates with the server that answers.
+    cases.push(of_pod(net, "the flow itself", &request, up(1)));
+    let mark = OTHERS | exception();
+    let request = asks(net, net.peer, 3301);
+    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3301);
+    let expect = Expect::Stack(Verdict::Carried, mark);
+    let case = of_stack(net, "an exception", &request, expect);
+    cases.push(with_mark(case, mark));
+    cases.push(of_eni(net, "its answer", &answer, delivered(&answer)));
+    cases.extend(carried_and_translated(net));
+    let request = asks(net, net.outside, 50_301);
     let frame = request.clone().from(net.snat[1], 50_301).bytes();
     let expect = Expect::Rewritten(Verdict::CarriedTranslated, frame, mark);
     let case = of_stack(net, "an exception to the outside", &request, expect);
-    cases.push(exceptional(case, mark));
-    let inside = answer(50_301)
-        .to(net.a, 50_301)
-        .hop_limit(63)
-        .macs(VETH_A.mac, POD_A);
-    let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
-    cases.push(of_eni(net, "its answer", &answer(50_301), expect));
+    cases.push(with_mark(case, mark));
+    cases.push(returns_past_the_stack(net, 50_301));
     // Other packets of the pod to that remote still bypass the stack.
-    let direct = ask(net.outside, 50_302);
+    let direct = asks(net, net.outside, 50_302);
     let leaves = Leaves::Translated(1, 50_302);
     cases.extend(of_a(net, "past the stack", &direct, leaves).drain(..1));
-    let inside = answer(50_302)
-        .to(net.a, 50_302)
-        .hop_limit(63)
-        .macs(VETH_A.mac, POD_A);
-    let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
-    cases.push(of_eni(net, "its answer", &answer(50_302), expect));
+    cases.push(returns_past_the_stack(net, 50_302));
     cases
 }
 

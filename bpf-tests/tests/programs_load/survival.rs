@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use datapath_common::abi::{DEFAULT_FLOWS_V4, FlowQuotas};
 use datapath_common::headers::protocol;
+use flows::Sweep;
 use loader::bpf::DatapathSettings;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -112,54 +113,62 @@ fn packet(driver: &Driver, tuple: Tuple, port: u16, is_answer: bool) -> Option<u
 
 /// Both pods have the same ports towards the same remotes, so that half of the connections do not
 /// get their first candidate.
+fn racing(number: u32) -> Tuple {
+    numbered(usize::try_from(number % 2).unwrap(), number / 2)
+}
+
+/// Sends a packet of each connection while the sweeper sweeps; returns the ports of those that
+/// passed.
+fn race(node: &mut Node, ports: &BTreeMap<u32, u16>, round: u32) -> (Vec<Option<u16>>, Sweep) {
+    let driver = node.driver;
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        let barrier = &barrier;
+        let packets = scope.spawn(move || {
+            on(0, || {
+                barrier.wait();
+                let packet = |number: u32| {
+                    let is_answer = (number / 2 + round).is_multiple_of(2);
+                    packet(&driver, racing(number), ports[&number], is_answer)
+                };
+                (0..RACING).map(packet).collect::<Vec<_>>()
+            })
+        });
+        let sweep = scope.spawn(move || {
+            on(1, || {
+                barrier.wait();
+                node.sweep(round.is_multiple_of(2))
+            })
+        });
+        (packets.join().unwrap(), sweep.join().unwrap())
+    })
+}
+
 #[test]
 fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
     for family in Family::ALL {
         let mut node = Node::new(family, &DatapathSettings::default());
         let driver = node.driver;
-        let tuple = |number: u32| numbered(usize::try_from(number % 2).unwrap(), number / 2);
         let mut ports: BTreeMap<_, _> = (0..RACING)
-            .map(|number| (number, driver.connect(tuple(number))))
+            .map(|number| (number, driver.connect(racing(number))))
             .collect();
         let (mut reaped, mut passed) = (0, 0);
         for round in 0..ROUNDS {
             node.age(7442);
-            let barrier = Barrier::new(2);
-            let (given, sweep) = thread::scope(|scope| {
-                let given = &ports;
-                let barrier = &barrier;
-                let packets = scope.spawn(move || {
-                    on(0, || {
-                        barrier.wait();
-                        let packet = |number: u32| {
-                            let is_answer = (number / 2 + round).is_multiple_of(2);
-                            packet(&driver, tuple(number), given[&number], is_answer)
-                        };
-                        (0..RACING).map(packet).collect::<Vec<_>>()
-                    })
-                });
-                let node = &mut node;
-                let sweep = scope.spawn(move || {
-                    on(1, || {
-                        barrier.wait();
-                        node.sweep(round % 2 == 0)
-                    })
-                });
-                (packets.join().unwrap(), sweep.join().unwrap())
-            });
+            let (given, sweep) = race(&mut node, &ports, round);
             reaped += sweep.reaped.idle;
             // Flows that came and went during the sweep need no correction.
             assert_eq!(sweep.quotas.corrected, 0, "{sweep:?}");
             for (number, port) in (0..RACING).zip(given) {
                 let Some(port) = port else {
                     // The end came first. The next packet of the pod opens the flow again.
-                    let port = driver.must_send(tuple(number), Kind::Ack);
-                    assert!(driver.answer(tuple(number), port, Kind::Ack), "{number}");
+                    let port = driver.must_send(racing(number), Kind::Ack);
+                    assert!(driver.answer(racing(number), port, Kind::Ack), "{number}");
                     ports.insert(number, port);
                     continue;
                 };
                 passed += 1;
-                let key = node.key(tuple(number), port, protocol::TCP);
+                let key = node.key(racing(number), port, protocol::TCP);
                 let flow = node.flows().get(&key).unwrap();
                 let flow = flow.unwrap_or_else(|| panic!("{number}: a live flow was lost"));
                 assert_eq!(flow.dead, 0, "{number}");

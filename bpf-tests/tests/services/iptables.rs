@@ -152,27 +152,15 @@ pub(crate) fn kube_proxy(served: &Served) -> String {
     nat.text() + &filter.text()
 }
 
-/// One port of one service.
-fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Transport) {
-    let protocol = transport.name();
-    let by_address = format!(
-        "-d {} -p {protocol} -m {protocol} --dport {SERVICE_PORT}",
-        host(service.address)
-    );
-    let by_node = format!(
-        "-p {protocol} -m {protocol} --dport {}",
-        service.node_port()
-    );
-    if service.backends.is_empty() {
-        filter.rule("KUBE-SERVICES", &format!("{by_address} -j REJECT"));
-        let local = format!("-m addrtype --dst-type LOCAL {by_node} -j REJECT");
-        filter.rule("KUBE-EXTERNAL-SERVICES", &local);
-        return;
-    }
+/// Leads a client to the backend that it has used.
+fn stay(sep: &str) -> String {
+    format!("-m recent --name {sep} --rcheck --seconds {STICKY_SECONDS} --reap -j {sep}")
+}
+
+/// The ways to one port by the node's addresses.
+fn render_node_port(nat: &mut Table, service: &Service, transport: Transport, by_node: &str) {
     let svc = chain("SVC", service, transport);
     let xlb = chain("XLB", service, transport);
-    nat.chain(&svc);
-    nat.rule("KUBE-SERVICES", &format!("{by_address} -j {svc}"));
     match service.policy {
         Policy::Cluster => {
             nat.rule("KUBE-NODEPORTS", &format!("{by_node} -j KUBE-MARK-MASQ"));
@@ -191,19 +179,11 @@ fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Tra
             nat.rule("KUBE-NODEPORTS", &format!("{by_node} -j {xlb}"));
         }
     }
-    let seps: Vec<_> = (0..service.backends.len())
-        .map(|index| format!("{}-{index}", chain("SEP", service, transport)))
-        .collect();
-    let stay = |sep: &String| {
-        format!("-m recent --name {sep} --rcheck --seconds {STICKY_SECONDS} --reap -j {sep}")
-    };
-    for sep in &seps {
-        nat.chain(sep);
-        if service.sticky {
-            nat.rule(&svc, &stay(sep));
-        }
-    }
-    balance(nat, &svc, &seps);
+}
+
+/// The chains of the backends of one port.
+fn render_backends(nat: &mut Table, service: &Service, transport: Transport, seps: &[String]) {
+    let protocol = transport.name();
     for (sep, backend) in seps.iter().zip(&service.backends) {
         nat.rule(
             sep,
@@ -220,24 +200,65 @@ fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Tra
             &format!("{remember}-p {protocol} -m {protocol} -j DNAT --to-destination {to}"),
         );
     }
-    if service.policy == Policy::Local {
-        for to in ["KUBE-MARK-MASQ", &svc] {
-            nat.rule(&xlb, &format!("-m addrtype --src-type LOCAL -j {to}"));
+}
+
+/// The way to the backends on this node, for clients beyond it.
+fn render_local(nat: &mut Table, service: &Service, transport: Transport, seps: &[String]) {
+    let svc = chain("SVC", service, transport);
+    let xlb = chain("XLB", service, transport);
+    for to in ["KUBE-MARK-MASQ", &svc] {
+        nat.rule(&xlb, &format!("-m addrtype --src-type LOCAL -j {to}"));
+    }
+    let here = seps.iter().zip(&service.backends);
+    let here: Vec<_> = here
+        .filter(|(_, backend)| backend.here)
+        .map(|(sep, _)| sep.clone())
+        .collect();
+    if here.is_empty() {
+        nat.rule(&xlb, "-j KUBE-MARK-DROP");
+    }
+    if service.sticky {
+        for sep in &here {
+            nat.rule(&xlb, &stay(sep));
         }
-        let here = seps.iter().zip(&service.backends);
-        let here: Vec<_> = here
-            .filter(|(_, backend)| backend.here)
-            .map(|(sep, _)| sep.clone())
-            .collect();
-        if here.is_empty() {
-            nat.rule(&xlb, "-j KUBE-MARK-DROP");
-        }
+    }
+    balance(nat, &xlb, &here);
+}
+
+/// One port of one service.
+fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Transport) {
+    let protocol = transport.name();
+    let by_address = format!(
+        "-d {} -p {protocol} -m {protocol} --dport {SERVICE_PORT}",
+        host(service.address)
+    );
+    let by_node = format!(
+        "-p {protocol} -m {protocol} --dport {}",
+        service.node_port()
+    );
+    if service.backends.is_empty() {
+        filter.rule("KUBE-SERVICES", &format!("{by_address} -j REJECT"));
+        let local = format!("-m addrtype --dst-type LOCAL {by_node} -j REJECT");
+        filter.rule("KUBE-EXTERNAL-SERVICES", &local);
+        return;
+    }
+    let svc = chain("SVC", service, transport);
+    nat.chain(&svc);
+    nat.rule("KUBE-SERVICES", &format!("{by_address} -j {svc}"));
+    render_node_port(nat, service, transport, &by_node);
+    let seps: Vec<_> = (0..service.backends.len())
+        .map(|index| format!("{}-{index}", chain("SEP", service, transport)))
+        .collect();
+    for sep in &seps {
+        nat.chain(sep);
         if service.sticky {
-            for sep in &here {
-                nat.rule(&xlb, &stay(sep));
-            }
+            nat.rule(&svc, &stay(sep));
         }
-        balance(nat, &xlb, &here);
+    }
+    balance(nat, &svc, &seps);
+    render_backends(nat, service, transport, &seps);
+    if service.policy == Policy::Local {
+        render_local(nat, service, transport, &seps);
     }
 }
 

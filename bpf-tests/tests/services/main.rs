@@ -54,6 +54,43 @@ fn ask(column: &mut Column, scene: &Scene, case: Case) {
     );
 }
 
+/// The kernel's and firewalld's filters of sources.
+fn through_sieves(column: &mut Column, scene: &Scene, kind: Kind) {
+    for all in [0, 1, 2] {
+        sieve::set_rp_filter(scene, kind, all).unwrap();
+        column.row(
+            &format!("rp_filter {all}"),
+            |family, _| (family == Family::V6).then_some("IPv4 only"),
+            |family, transport| sieve::pass(scene, family, transport),
+        );
+    }
+    sieve::firewalld(scene, true).unwrap();
+    column.row(
+        "firewalld's strict rpfilter",
+        |family, _| (family == Family::V4).then_some("IPv6 only"),
+        |family, transport| sieve::pass(scene, family, transport),
+    );
+    sieve::firewalld(scene, false).unwrap();
+}
+
+/// Connections that stay open during each event.
+fn across_events(column: &mut Column, scene: &mut Scene) {
+    let open = RefCell::new(Lasting::open(scene).unwrap());
+    for event in Event::ALL {
+        event.happen(&mut scene.fabric).unwrap();
+        for case in Case::ALL.into_iter().chain(Case::BESIDE) {
+            column.row(
+                &format!("{}, {}", case.name(), event.name()),
+                |_, transport| match transport {
+                    Transport::Tcp => case.without(transport),
+                    Transport::Udp => Some("no connection"),
+                },
+                |family, _| open.borrow_mut().speak(scene, case, family),
+            );
+        }
+    }
+}
+
 /// Every case with one backend of rules, on one path.
 fn everything(setting: Setting) {
     let mut scene = Scene::new(setting).unwrap();
@@ -80,37 +117,9 @@ fn everything(setting: Setting) {
         only(Transport::Udp, "TCP gets no error"),
         |family, _| special::expired(&scene, family),
     );
-    for all in [0, 1, 2] {
-        sieve::set_rp_filter(&scene, setting.kind, all).unwrap();
-        column.row(
-            &format!("rp_filter {all}"),
-            |family, _| (family == Family::V6).then_some("IPv4 only"),
-            |family, transport| sieve::pass(&scene, family, transport),
-        );
-    }
-    sieve::firewalld(&scene, true).unwrap();
-    column.row(
-        "firewalld's strict rpfilter",
-        |family, _| (family == Family::V4).then_some("IPv6 only"),
-        |family, transport| sieve::pass(&scene, family, transport),
-    );
-    sieve::firewalld(&scene, false).unwrap();
+    through_sieves(&mut column, &scene, setting.kind);
 
-    let open = RefCell::new(Lasting::open(&scene).unwrap());
-    for event in Event::ALL {
-        event.happen(&mut scene.fabric).unwrap();
-        for case in Case::ALL.into_iter().chain(Case::BESIDE) {
-            column.row(
-                &format!("{}, {}", case.name(), event.name()),
-                |_, transport| match transport {
-                    Transport::Tcp => case.without(transport),
-                    Transport::Udp => Some("no connection"),
-                },
-                |family, _| open.borrow_mut().speak(&scene, case, family),
-            );
-        }
-    }
-    drop(open);
+    across_events(&mut column, &mut scene);
 
     scene.allow_untranslated().unwrap();
     scene.set_metadata("own").unwrap();

@@ -46,6 +46,38 @@ fn elements(list: &[impl ToString]) -> String {
     }
 }
 
+/// The base chains of kube-proxy's table.
+const HOOKS: &str = "\
+  chain filter-input {
+    type filter hook input priority -110; policy accept;
+    ct state new jump nodeport-endpoints-check
+    ct state new jump service-endpoints-check
+  }
+  chain filter-forward {
+    type filter hook forward priority -110; policy accept;
+    ct state invalid drop
+    ct state new jump service-endpoints-check
+    ct state new jump cluster-ips-check
+  }
+  chain filter-output {
+    type filter hook output priority -110; policy accept;
+    ct state new jump service-endpoints-check
+  }
+  chain filter-output-post-dnat {
+    type filter hook output priority -90; policy accept;
+    ct state new jump cluster-ips-check
+  }
+  chain nat-prerouting {
+    type nat hook prerouting priority dstnat; policy accept;
+    jump services
+  }
+  chain nat-output { type nat hook output priority -100; policy accept; jump services; }
+  chain nat-postrouting {
+    type nat hook postrouting priority srcnat; policy accept;
+    jump masquerading
+  }
+";
+
 /// kube-proxy's table: `Proxier.syncProxyRules` of its package `nftables`, with an empty cluster
 /// CIDR, and with node ports at all of the node's addresses.
 pub(crate) fn kube_proxy(served: &Served) -> String {
@@ -96,35 +128,7 @@ pub(crate) fn kube_proxy(served: &Served) -> String {
     {ip} daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
   }}
   chain cluster-ips-check {{ {ip} daddr @cluster-ips reject; }}
-  chain filter-input {{
-    type filter hook input priority -110; policy accept;
-    ct state new jump nodeport-endpoints-check
-    ct state new jump service-endpoints-check
-  }}
-  chain filter-forward {{
-    type filter hook forward priority -110; policy accept;
-    ct state invalid drop
-    ct state new jump service-endpoints-check
-    ct state new jump cluster-ips-check
-  }}
-  chain filter-output {{
-    type filter hook output priority -110; policy accept;
-    ct state new jump service-endpoints-check
-  }}
-  chain filter-output-post-dnat {{
-    type filter hook output priority -90; policy accept;
-    ct state new jump cluster-ips-check
-  }}
-  chain nat-prerouting {{
-    type nat hook prerouting priority dstnat; policy accept;
-    jump services
-  }}
-  chain nat-output {{ type nat hook output priority -100; policy accept; jump services; }}
-  chain nat-postrouting {{
-    type nat hook postrouting priority srcnat; policy accept;
-    jump masquerading
-  }}
-}}
+{HOOKS}}}
 "
     )
 }
@@ -142,25 +146,26 @@ fn balance(to: &[String]) -> String {
     )
 }
 
-/// One port of one service. Writing to a string cannot fail.
-fn render(parts: &mut Parts, service: &Service, transport: Transport) {
+/// The chains of a service's backends.
+struct Endpoints {
+    /// Each chain with the place of its backend: on this node or elsewhere.
+    chains: Vec<(String, bool)>,
+    /// Rules that lead a client to the backend that it has used.
+    staying: String,
+}
+
+impl Endpoints {
+    fn names(&self, only_here: bool) -> Vec<String> {
+        let wanted = self.chains.iter().filter(|(_, here)| *here || !only_here);
+        wanted.map(|(endpoint, _)| endpoint.clone()).collect()
+    }
+}
+
+/// The chains of the backends of one port.
+fn render_endpoints(parts: &mut Parts, service: &Service, transport: Transport) -> Endpoints {
     let protocol = transport.name();
     let (ip, kind) = words(service.family());
     let id = format!("{}-{protocol}", service.number);
-    let by_address = format!("{} . {protocol} . {SERVICE_PORT}", service.address);
-    let by_port = format!("{protocol} . {}", service.node_port());
-    if service.backends.is_empty() {
-        let reject = |key: String| format!("{key} : goto reject-chain");
-        parts.no_endpoints.push(reject(by_address));
-        parts.no_node_endpoints.push(reject(by_port));
-        return;
-    }
-    let (all, external) = (format!("service-{id}"), format!("external-{id}"));
-    parts.services.push(format!("{by_address} : goto {all}"));
-    parts
-        .node_ports
-        .push(format!("{by_port} : goto {external}"));
-
     let mut endpoints = Vec::new();
     let mut staying = String::new();
     for (index, backend) in service.backends.iter().enumerate() {
@@ -185,19 +190,41 @@ fn render(parts: &mut Parts, service: &Service, transport: Transport) {
         );
         endpoints.push((endpoint, backend.here));
     }
-    let names = |only_here: bool| -> Vec<_> {
-        let wanted = endpoints.iter().filter(|(_, here)| *here || !only_here);
-        wanted.map(|(endpoint, _)| endpoint.clone()).collect()
-    };
+    Endpoints {
+        chains: endpoints,
+        staying,
+    }
+}
+
+/// One port of one service. Writing to a string cannot fail.
+fn render(parts: &mut Parts, service: &Service, transport: Transport) {
+    let protocol = transport.name();
+    let id = format!("{}-{protocol}", service.number);
+    let by_address = format!("{} . {protocol} . {SERVICE_PORT}", service.address);
+    let by_port = format!("{protocol} . {}", service.node_port());
+    if service.backends.is_empty() {
+        let reject = |key: String| format!("{key} : goto reject-chain");
+        parts.no_endpoints.push(reject(by_address));
+        parts.no_node_endpoints.push(reject(by_port));
+        return;
+    }
+    let (all, external) = (format!("service-{id}"), format!("external-{id}"));
+    parts.services.push(format!("{by_address} : goto {all}"));
+    parts
+        .node_ports
+        .push(format!("{by_port} : goto {external}"));
+
+    let endpoints = render_endpoints(parts, service, transport);
+    let staying = &endpoints.staying;
     let _infallible = writeln!(
         parts.chains,
         "  chain {all} {{\n{staying}{}  }}",
-        balance(&names(false))
+        balance(&endpoints.names(false))
     );
     let rules = match service.policy {
         Policy::Cluster => format!("    jump mark-for-masquerade\n    goto {all}\n"),
         Policy::Local => {
-            let here = match names(true) {
+            let here = match endpoints.names(true) {
                 none if none.is_empty() => "    drop\n".to_owned(),
                 some => balance(&some),
             };

@@ -219,28 +219,9 @@ impl Scene {
             fabric,
         };
         let added = [Site::LocalDns, Site::ClusterDns, Site::Identity];
-        // A real node has a dummy device. A bridge without ports is equivalent, as some kernels of
-        // the tests lack dummy devices.
-        let node = &scene.fabric.node;
-        for device in ["nodelocaldns", "pod-id-link0"] {
-            node.ip(&format!(
-                "link add {device} type bridge\nlink set {device} up"
-            ))?;
-        }
+        scene.add_devices()?;
         for family in Family::ALL {
-            for site in added {
-                let Some(address) = site.added_to_node(family) else {
-                    continue;
-                };
-                let device = match site {
-                    Site::Identity => "pod-id-link0",
-                    _ => "nodelocaldns",
-                };
-                let length = family.host_length();
-                let nodad = if family == Family::V6 { "nodad" } else { "" };
-                let node = &scene.fabric.node;
-                node.ip(&format!("addr add {address}/{length} dev {device} {nodad}"))?;
-            }
+            scene.add_addresses(family, &added)?;
             let others = [Site::Metadata].iter().chain(&added);
             for site in Site::BACKENDS.iter().chain(others) {
                 let server = Echo::speaking(scene.place(*site, family)?, site.port())?;
@@ -259,6 +240,36 @@ impl Scene {
             _rules: rules,
             ..scene
         })
+    }
+
+    /// Adds the devices of the node's own addresses. A real node has dummy devices. A bridge without
+    /// ports is equivalent, as some kernels of the tests lack dummy devices.
+    fn add_devices(&self) -> Result<()> {
+        let node = &self.fabric.node;
+        for device in ["nodelocaldns", "pod-id-link0"] {
+            node.ip(&format!(
+                "link add {device} type bridge\nlink set {device} up"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Adds addresses of sites to the node.
+    fn add_addresses(&self, family: Family, sites: &[Site]) -> Result<()> {
+        for site in sites {
+            let Some(address) = site.added_to_node(family) else {
+                continue;
+            };
+            let device = match site {
+                Site::Identity => "pod-id-link0",
+                _ => "nodelocaldns",
+            };
+            let length = family.host_length();
+            let nodad = if family == Family::V6 { "nodad" } else { "" };
+            let node = &self.fabric.node;
+            node.ip(&format!("addr add {address}/{length} dev {device} {nodad}"))?;
+        }
+        Ok(())
     }
 
     fn add_services(&mut self, family: Family) -> Result<()> {
