@@ -24,17 +24,22 @@ fn id(scene: &Scene) -> String {
     id.to_owned()
 }
 
+/// Networks of each version, with the capability of asked addresses.
+fn networks(scene: &Scene) -> [Network; 2] {
+    VERSIONS.map(|version| {
+        let mut network = scene.network(version, Vec::new()).unwrap();
+        network.name = format!("{NETWORK}-{version}");
+        network.plugins[0]["capabilities"] = json!({"ips": true});
+        network
+    })
+}
+
 #[test]
 fn cnitool_adds_checks_and_deletes() {
     let mut scene = Scene::ready().unwrap();
     let census = Census::of_empty(&scene).unwrap();
     let containers = Containers::new(&scene);
-    let networks = VERSIONS.map(|version| {
-        let mut network = scene.network(version, Vec::new()).unwrap();
-        network.name = format!("{NETWORK}-{version}");
-        network.plugins[0]["capabilities"] = json!({"ips": true});
-        network
-    });
+    let networks = networks(&scene);
     let lists: Vec<_> = networks.iter().map(Network::list).collect();
     let cnitool = Cnitool::new(&scene.fabric, &lists, &[scene.plugins()]).unwrap();
     // An address cools down after its DEL.

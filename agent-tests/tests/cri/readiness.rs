@@ -121,14 +121,8 @@ impl Stage {
     }
 }
 
-#[test]
-fn containerd_2_is_ready_from_when_the_agent_was_once() {
-    let mut stage = Stage::new();
-    stage.says(false, "cni plugin not initialized");
-    let error = stage.install(&[]).unwrap_err();
-    assert!(error.contains("is not installed"), "{error}");
-    stage.says(false, "cni plugin not initialized");
-    let document = fs::read_to_string(stage.scene.fabric.agent.document_path()).unwrap();
+/// The runtime is ready from when the agent is.
+fn it_is_ready_with_the_agent(stage: &mut Stage, document: &str) {
     stage.leave_list();
     stage.says(false, "no agent answers");
     let fabric = &mut stage.scene.fabric;
@@ -136,13 +130,13 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     fabric.agent.start(&fabric.node, &[]).unwrap();
     stage.says(false, "the agent is not ready");
     let fabric = &mut stage.scene.fabric;
-    fabric.agent.write_document_text(&document).unwrap();
+    fabric.agent.write_document_text(document).unwrap();
     fabric.wait_until_ready().unwrap();
     stage.says(true, "");
-    let census = Census::of_empty(&stage.scene).unwrap();
-    stage.install(&["--wait-ready"]).unwrap();
-    stage.stays_ready();
+}
 
+/// The runtime stays ready without an agent, and with one that has no document.
+fn it_stays_ready_without_the_agent(stage: &mut Stage, document: &str) {
     stage.scene.fabric.agent.kill().unwrap();
     stage.stays_ready();
     let fabric = &mut stage.scene.fabric;
@@ -152,10 +146,13 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     fabric.agent.start(&fabric.node, &[]).unwrap();
     stage.agent_says(Some(("not-ready", "no valid node document")));
     let fabric = &mut stage.scene.fabric;
-    fabric.agent.write_document_text(&document).unwrap();
+    fabric.agent.write_document_text(document).unwrap();
     fabric.wait_until_ready().unwrap();
     stage.stays_ready();
+}
 
+/// The runtime stays ready without free addresses, and runs a pod as soon as there is one.
+fn it_stays_ready_without_addresses(stage: &Stage) {
     let network = stage.scene.network("1.1.0", Vec::new()).unwrap();
     let (node, containers) = (&stage.scene.fabric.node, Containers::new(&stage.scene));
     let mut held = Vec::new();
@@ -187,6 +184,23 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
         network.del(node, &container.attachment, None).unwrap();
     }
     stage.stays_ready();
+}
+
+#[test]
+fn containerd_2_is_ready_from_when_the_agent_was_once() {
+    let mut stage = Stage::new();
+    stage.says(false, "cni plugin not initialized");
+    let error = stage.install(&[]).unwrap_err();
+    assert!(error.contains("is not installed"), "{error}");
+    stage.says(false, "cni plugin not initialized");
+    let document = fs::read_to_string(stage.scene.fabric.agent.document_path()).unwrap();
+    it_is_ready_with_the_agent(&mut stage, &document);
+    let census = Census::of_empty(&stage.scene).unwrap();
+    stage.install(&["--wait-ready"]).unwrap();
+    stage.stays_ready();
+
+    it_stays_ready_without_the_agent(&mut stage, &document);
+    it_stays_ready_without_addresses(&stage);
     census.nothing_left(&stage.scene).unwrap();
 
     stage.cni(&["uninstall"]).unwrap();

@@ -121,69 +121,78 @@ fn status_fails_until_the_agent_was_ready_and_add_tells_of_missing_addresses() {
     scene.fabric.finish().unwrap();
 }
 
+/// host-local counts addresses of ENI 1 for our plugin.
+fn host_local_gives_addresses(scene: &Scene, containers: &Containers, plugins: Plugins) {
+    let node = &scene.fabric.node;
+    let mut network = scene.network("1.0.0", Vec::new()).unwrap();
+    network.path[1] = plugins.folder().unwrap();
+    network.plugins[0]["ipam"] = json!({
+        "type": "host-local",
+        "dataDir": scene.fabric.file("host-local"),
+        "ranges": [[{
+            "subnet": "10.0.1.0/24", "rangeStart": "10.0.1.100", "rangeEnd": "10.0.1.110"
+        }]],
+    });
+    let container = containers.take().unwrap();
+    let result = network.add(node, &container.attachment).unwrap();
+    let given = addresses(&result).unwrap();
+    let range = [100, 110].map(|host| IpAddr::from([10, 0, 1, host]));
+    assert!(
+        given.len() == 1 && range[0] <= given[0] && given[0] <= range[1],
+        "{result}"
+    );
+    exactly(scene, &[container.id()]).unwrap();
+    network.check(node, &container.attachment, &result).unwrap();
+    network
+        .del(node, &container.attachment, Some(&result))
+        .unwrap();
+    exactly(scene, &[]).unwrap();
+    containers.give_back(container);
+}
+
+/// Our plugin gives addresses to ptp.
+fn ptp_gets_addresses(scene: &Scene, containers: &Containers, plugins: Plugins) {
+    let node = &scene.fabric.node;
+    let mut network = scene.network("1.0.0", Vec::new()).unwrap();
+    network.path[1] = plugins.folder().unwrap();
+    let mut ipam = scene.entry(Some(BLUE));
+    ipam["type"] = json!("towpath-ipam");
+    // ptp puts the gateway's address on the host's end: the VPC's router is not for that.
+    ipam["gateways"] = json!(["10.0.2.10"]);
+    ipam["families"] = json!(["ipv4"]);
+    ipam["pools"] = json!({"ipv4": BLUE});
+    network.plugins = vec![json!({"type": "ptp", "ipam": ipam})];
+    let container = containers.take().unwrap();
+    let result = network.add(node, &container.attachment).unwrap();
+    for address in addresses(&result).unwrap() {
+        assert_eq!(scene.owner(address).unwrap(), 2, "{result}");
+    }
+    let leases = || -> Vec<Value> {
+        let answer = scene
+            .fabric
+            .agent
+            .ask("GET", "/v1/addresses", None)
+            .unwrap();
+        answer["leases"].as_array().unwrap().clone()
+    };
+    assert_eq!(leases().len(), 1);
+    network.check(node, &container.attachment, &result).unwrap();
+    network
+        .del(node, &container.attachment, Some(&result))
+        .unwrap();
+    assert_eq!(leases(), Vec::<Value>::new());
+    containers.give_back(container);
+}
+
 /// Another plugin gives the addresses, or ours gives them to another plugin.
 #[test]
 fn addresses_can_be_delegated_in_both_directions() {
     let scene = Scene::ready().unwrap();
     let census = Census::of_empty(&scene).unwrap();
-    let (node, containers) = (&scene.fabric.node, Containers::new(&scene));
+    let containers = Containers::new(&scene);
     for plugins in [Plugins::Old, Plugins::New] {
-        // Addresses of ENI 1 that host-local counts.
-        let mut network = scene.network("1.0.0", Vec::new()).unwrap();
-        network.path[1] = plugins.folder().unwrap();
-        network.plugins[0]["ipam"] = json!({
-            "type": "host-local",
-            "dataDir": scene.fabric.file("host-local"),
-            "ranges": [[{
-                "subnet": "10.0.1.0/24", "rangeStart": "10.0.1.100", "rangeEnd": "10.0.1.110"
-            }]],
-        });
-        let container = containers.take().unwrap();
-        let result = network.add(node, &container.attachment).unwrap();
-        let given = addresses(&result).unwrap();
-        let range = [100, 110].map(|host| IpAddr::from([10, 0, 1, host]));
-        assert!(
-            given.len() == 1 && range[0] <= given[0] && given[0] <= range[1],
-            "{result}"
-        );
-        exactly(&scene, &[container.id()]).unwrap();
-        network.check(node, &container.attachment, &result).unwrap();
-        network
-            .del(node, &container.attachment, Some(&result))
-            .unwrap();
-        exactly(&scene, &[]).unwrap();
-        containers.give_back(container);
-
-        // ptp with our addresses.
-        let mut network = scene.network("1.0.0", Vec::new()).unwrap();
-        network.path[1] = plugins.folder().unwrap();
-        let mut ipam = scene.entry(Some(BLUE));
-        ipam["type"] = json!("towpath-ipam");
-        // ptp puts the gateway's address on the host's end: the VPC's router is not for that.
-        ipam["gateways"] = json!(["10.0.2.10"]);
-        ipam["families"] = json!(["ipv4"]);
-        ipam["pools"] = json!({"ipv4": BLUE});
-        network.plugins = vec![json!({"type": "ptp", "ipam": ipam})];
-        let container = containers.take().unwrap();
-        let result = network.add(node, &container.attachment).unwrap();
-        for address in addresses(&result).unwrap() {
-            assert_eq!(scene.owner(address).unwrap(), 2, "{result}");
-        }
-        let leases = |scene: &Scene| -> Vec<Value> {
-            let answer = scene
-                .fabric
-                .agent
-                .ask("GET", "/v1/addresses", None)
-                .unwrap();
-            answer["leases"].as_array().unwrap().clone()
-        };
-        assert_eq!(leases(&scene).len(), 1);
-        network.check(node, &container.attachment, &result).unwrap();
-        network
-            .del(node, &container.attachment, Some(&result))
-            .unwrap();
-        assert_eq!(leases(&scene), Vec::<Value>::new());
-        containers.give_back(container);
+        host_local_gives_addresses(&scene, &containers, plugins);
+        ptp_gets_addresses(&scene, &containers, plugins);
     }
     drop(containers);
     census.nothing_left(&scene).unwrap();

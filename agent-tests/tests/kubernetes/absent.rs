@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::kubernetes::crds;
 
-use crate::cluster::{Cluster, SOON};
+use crate::cluster::{Cluster, Guest, SOON};
 
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 const DEFINITION: &str =
@@ -42,6 +42,49 @@ fn blue(cluster: &Cluster) -> Value {
     })
 }
 
+/// Makes the definitions of all resources that the agent reads.
+fn make_definitions(cluster: &Cluster) {
+    for definition in crds().unwrap() {
+        cluster.server.make_crd(&definition).unwrap();
+    }
+}
+
+/// The pool comes, and with it an address for the pod.
+fn a_pool_that_comes_is_followed(cluster: &Cluster, pod: &Guest) {
+    let admin = cluster.server.admin();
+    admin
+        .post(POOLS, &blue(cluster))
+        .unwrap()
+        .expect(201)
+        .unwrap();
+    let add = || {
+        let (status, answer) = pod.try_add(&cluster.fabric);
+        check(status == 200, || answer.to_string())
+    };
+    eventually(SOON, "a pod of the pool is added", add).unwrap();
+}
+
+/// The pool admits pods of its namespace alone.
+fn a_pod_of_another_namespace_is_refused(cluster: &Cluster, pod: &Guest) {
+    let (status, answer) = pod.try_add(&cluster.fabric);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_ne!(status, 200);
+    for part in [
+        "pool blue",
+        "plain/three",
+        "ipam.towpath.dev/restrict",
+        "namespaces=blue",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let leases = cluster
+        .fabric
+        .agent
+        .ask("GET", "/v1/addresses", None)
+        .unwrap();
+    assert!(!leases.to_string().contains("three"), "{leases}");
+}
+
 #[test]
 fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arrival_and_end() {
     let cluster = Cluster::prepare(false).unwrap();
@@ -61,41 +104,11 @@ fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arriva
     one.add(&cluster.fabric);
 
     // It comes, with a pool.
-    let definitions = crds().unwrap();
-    for definition in &definitions {
-        cluster.server.make_crd(definition).unwrap();
-    }
-    let admin = cluster.server.admin();
-    admin
-        .post(POOLS, &blue(&cluster))
-        .unwrap()
-        .expect(201)
-        .unwrap();
+    make_definitions(&cluster);
     let two = cluster.pod("blue", "two", &json!({})).unwrap();
-    let add = || {
-        let (status, answer) = two.try_add(&cluster.fabric);
-        check(status == 200, || answer.to_string())
-    };
-    eventually(SOON, "a pod of the pool is added", add).unwrap();
-    // The pool admits pods of its namespace alone.
+    a_pool_that_comes_is_followed(&cluster, &two);
     let three = cluster.pod("plain", "three", &named).unwrap();
-    let (status, answer) = three.try_add(&cluster.fabric);
-    let message = answer["error"]["message"].as_str().unwrap();
-    assert_ne!(status, 200);
-    for part in [
-        "pool blue",
-        "plain/three",
-        "ipam.towpath.dev/restrict",
-        "namespaces=blue",
-    ] {
-        assert!(message.contains(part), "{message}");
-    }
-    let leases = cluster
-        .fabric
-        .agent
-        .ask("GET", "/v1/addresses", None)
-        .unwrap();
-    assert!(!leases.to_string().contains("three"), "{leases}");
+    a_pod_of_another_namespace_is_refused(&cluster, &three);
 
     // It goes, and its objects with it: what the pool is stays known.
     cluster.without_pools();
@@ -105,9 +118,7 @@ fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arriva
     assert_eq!(number, 1, "the ENI is still the pool's");
 
     // Back without the pool: now it is really gone.
-    for definition in &definitions {
-        cluster.server.make_crd(definition).unwrap();
-    }
+    make_definitions(&cluster);
     let is_ready = |status: &Value| {
         let reasons = status["health"]["reasons"].as_array().unwrap();
         let reasons: BTreeSet<_> = reasons.iter().map(Value::to_string).collect();

@@ -107,9 +107,8 @@ fn message(answer: &Answer) -> &str {
     answer.body["message"].as_str().unwrap_or_default()
 }
 
-#[test]
-fn an_agent_changes_the_objects_of_its_own_node_alone() {
-    let mut cluster = Cluster::prepare(false).unwrap();
+/// Makes the other node with its object, and taints both nodes.
+fn make_and_taint_nodes(cluster: &Cluster) {
     let admin = cluster.server.admin();
     let taints = json!({"spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]}});
     for name in [NODE_NAME, OTHER] {
@@ -129,50 +128,41 @@ fn an_agent_changes_the_objects_of_its_own_node_alone() {
     });
     let objects = "/apis/cilium.io/v2/ciliumnodes";
     admin.post(objects, &other).unwrap().expect(201).unwrap();
-    let token = token_on(&cluster, NODE_NAME);
+}
 
-    // Rights alone allow both.
-    let before = change_ciliumnode(&cluster, &token, OTHER).unwrap();
-    assert_eq!(before.code, 200, "{before}");
-    enforce(&cluster, &token);
-    let refused = change_ciliumnode(&cluster, &token, OTHER).unwrap();
+fn another_node_is_not_its_to_spoil(cluster: &Cluster, token: &str) {
+    let refused = change_ciliumnode(cluster, token, OTHER).unwrap();
     let own = format!("this token is of node '{NODE_NAME}'");
     assert!(message(&refused).contains(&own), "{refused}");
-    let refused = spoil(&cluster, &token, &format!("/api/v1/nodes/{OTHER}")).unwrap();
+    let refused = spoil(cluster, token, &format!("/api/v1/nodes/{OTHER}")).unwrap();
     assert!(message(&refused).contains(&own), "{refused}");
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let path = format!("/api/v1/nodes/{OTHER}/status");
     let answer = cluster
         .server
-        .with_token(&token)
+        .with_token(token)
         .merge(&path, &status)
         .unwrap();
     assert_eq!(answer.code, 422, "{answer}");
-    // Nor is its own Node its to spoil.
-    let answer = spoil(&cluster, &token, &format!("/api/v1/nodes/{NODE_NAME}")).unwrap();
+}
+
+fn its_own_node_is_not_its_to_spoil(cluster: &Cluster, token: &str) {
+    let answer = spoil(cluster, token, &format!("/api/v1/nodes/{NODE_NAME}")).unwrap();
     assert!(message(&answer).contains("adds no taint"), "{answer}");
     let labels = json!({"metadata": {"labels": {"stolen": "yes"}}});
     let path = format!("/api/v1/nodes/{NODE_NAME}");
     let answer = cluster
         .server
-        .with_token(&token)
+        .with_token(token)
         .merge(&path, &labels)
         .unwrap();
     assert!(message(&answer).contains("neither labels nor"), "{answer}");
-    its_own_status_is_not_its_to_spoil(&cluster, &token);
-    // A token of no pod has no node.
-    let unbound = cluster.token.clone();
-    let answer = change_ciliumnode(&cluster, &unbound, OTHER).unwrap();
-    assert!(message(&answer).contains("of node ''"), "{answer}");
+}
 
-    // The agent itself does all that it has to.
-    let kubeconfig = cluster
-        .server
-        .kubeconfig("bound", &cluster.server.url(), &token);
-    let settings = json!({"kubernetes": {"kubeconfig": kubeconfig.unwrap()}});
-    cluster.fabric.agent.configure(&settings).unwrap();
-    cluster = cluster.made_ready().unwrap();
+/// An agent with the token does all that it has to, and the other node keeps its taint.
+fn it_does_its_work(cluster: &Cluster) {
     let admin = cluster.server.admin();
+    let path = format!("/api/v1/nodes/{NODE_NAME}");
     let untainted = || {
         let node = admin.get(&path)?.expect(200)?;
         check(node["spec"]["taints"].is_null(), || {
@@ -186,5 +176,33 @@ fn an_agent_changes_the_objects_of_its_own_node_alone() {
     let others = others.expect(200).unwrap();
     assert_eq!(others["spec"]["taints"][0]["key"], TAINT);
     assert_eq!(admin.get(NODE).unwrap().code, 200);
+}
+
+#[test]
+fn an_agent_changes_the_objects_of_its_own_node_alone() {
+    let mut cluster = Cluster::prepare(false).unwrap();
+    make_and_taint_nodes(&cluster);
+    let token = token_on(&cluster, NODE_NAME);
+
+    // Rights alone allow both.
+    let before = change_ciliumnode(&cluster, &token, OTHER).unwrap();
+    assert_eq!(before.code, 200, "{before}");
+    enforce(&cluster, &token);
+    another_node_is_not_its_to_spoil(&cluster, &token);
+    its_own_node_is_not_its_to_spoil(&cluster, &token);
+    its_own_status_is_not_its_to_spoil(&cluster, &token);
+    // A token of no pod has no node.
+    let unbound = cluster.token.clone();
+    let answer = change_ciliumnode(&cluster, &unbound, OTHER).unwrap();
+    assert!(message(&answer).contains("of node ''"), "{answer}");
+
+    // The agent itself does all that it has to.
+    let kubeconfig = cluster
+        .server
+        .kubeconfig("bound", &cluster.server.url(), &token);
+    let settings = json!({"kubernetes": {"kubeconfig": kubeconfig.unwrap()}});
+    cluster.fabric.agent.configure(&settings).unwrap();
+    cluster = cluster.made_ready().unwrap();
+    it_does_its_work(&cluster);
     cluster.fabric.finish().unwrap();
 }

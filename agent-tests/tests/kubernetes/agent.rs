@@ -5,11 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 
-use crate::cluster::{Cluster, NODE, SOON, allocated, requested};
+use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
 
-#[test]
-fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
-    let mut cluster = Cluster::create().unwrap();
+/// The node's object is there, and asks for addresses before it has anything.
+fn it_makes_its_node(cluster: &Cluster) {
     let made = cluster.node().unwrap();
     let owner = &made["metadata"]["ownerReferences"][0];
     let node = cluster
@@ -26,6 +25,62 @@ fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
     cluster
         .node_is("8 to spare", |node| requested(node, "default") == Some(8))
         .unwrap();
+}
+
+/// A pool that does not exist: the error gives the reason, and the pool is requested at once.
+fn a_missing_pool_is_told_and_requested(cluster: &Cluster, pod: &Guest) {
+    let (_, answer) = pod.try_add(&cluster.fabric);
+    let message = answer["error"]["message"].as_str().unwrap();
+    for part in [
+        "pool blue: annotation ipam.cilium.io/ip-pool of its namespace",
+        "there is no CiliumPodIPPool blue",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(answer["error"]["retry"], true, "{answer}");
+    cluster
+        .node_is("blue is wanted", |node| requested(node, "blue") == Some(1))
+        .unwrap();
+}
+
+/// Makes the pool blue, bound to ENI 1.
+fn make_blue(cluster: &Cluster) {
+    let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/subnet-ids": subnet}},
+        "spec": {"ipv4": {"cidrs": ["10.0.0.0/16"], "maskSize": 32}}
+    });
+    let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+    cluster
+        .server
+        .admin()
+        .post(pools, &pool)
+        .unwrap()
+        .expect(201)
+        .unwrap();
+}
+
+/// The pod of the pool is tried again until it has an address; returns that.
+fn a_pod_of_blue_gets_an_address(cluster: &Cluster, pod: &Guest) -> String {
+    let add = || {
+        let (status, answer) = pod.try_add(&cluster.fabric);
+        check(status == 200, || answer.to_string())?;
+        Ok(answer)
+    };
+    let (answer, _) = eventually(SOON, "the pod of pool blue is added", add).unwrap();
+    assert_eq!(answer["addresses"][0]["pool"], "blue");
+    assert_eq!(answer["addresses"][0]["eni"]["number"], 1);
+    answer["addresses"][0]["address"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
+    let mut cluster = Cluster::create().unwrap();
+    it_makes_its_node(&cluster);
 
     cluster.operate().unwrap();
     cluster.wait_until_ready().unwrap();
@@ -43,44 +98,11 @@ fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
         "{block}: {node}"
     );
 
-    // A pool that does not exist: the error gives the reason, and the pool is requested at once.
     let two = cluster.pod("blue", "two", &json!({})).unwrap();
-    let (_, answer) = two.try_add(&cluster.fabric);
-    let message = answer["error"]["message"].as_str().unwrap();
-    for part in [
-        "pool blue: annotation ipam.cilium.io/ip-pool of its namespace",
-        "there is no CiliumPodIPPool blue",
-    ] {
-        assert!(message.contains(part), "{message}");
-    }
-    assert_eq!(answer["error"]["retry"], true, "{answer}");
-    cluster
-        .node_is("blue is wanted", |node| requested(node, "blue") == Some(1))
-        .unwrap();
+    a_missing_pool_is_told_and_requested(&cluster, &two);
 
-    // It comes, bound to an ENI; the pod is tried again.
-    let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
-    let pool = json!({
-        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
-        "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/subnet-ids": subnet}},
-        "spec": {"ipv4": {"cidrs": ["10.0.0.0/16"], "maskSize": 32}}
-    });
-    let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
-    cluster
-        .server
-        .admin()
-        .post(pools, &pool)
-        .unwrap()
-        .expect(201)
-        .unwrap();
-    let add = || {
-        let (status, answer) = two.try_add(&cluster.fabric);
-        check(status == 200, || answer.to_string())?;
-        Ok(answer)
-    };
-    let (answer, _) = eventually(SOON, "the pod of pool blue is added", add).unwrap();
-    assert_eq!(answer["addresses"][0]["pool"], "blue");
-    assert_eq!(answer["addresses"][0]["eni"]["number"], 1);
+    make_blue(&cluster);
+    let of_blue = a_pod_of_blue_gets_an_address(&cluster, &two);
     // The pod's own annotation counts more.
     let three = cluster
         .pod(
@@ -90,10 +112,10 @@ fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
         )
         .unwrap();
     assert_eq!(three.add(&cluster.fabric).1, 0);
-    let blue = format!("{}/32", answer["addresses"][0]["address"].as_str().unwrap());
+    let block = format!("{of_blue}/32");
     cluster
         .node_is("its block is the pool's", |node| {
-            allocated(node, "blue").contains(&blue)
+            allocated(node, "blue").contains(&block)
         })
         .unwrap();
     two.delete(&cluster.fabric);

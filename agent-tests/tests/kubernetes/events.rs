@@ -38,17 +38,8 @@ fn is_watched(cluster: &Cluster, resource: &str) -> bool {
     })
 }
 
-#[test]
-fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
-    let cluster = Cluster::ready().unwrap();
-    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
-    cluster.namespace("blue", &blue).unwrap();
-    let pod = cluster.pod("blue", "web", &json!({})).unwrap();
-    let (_, answer) = pod.try_add(&cluster.fabric);
-    let event = event_is(&cluster, "blue", |event| event["count"] == 1);
-    assert_eq!(event["reason"], "PoolUnknown");
-    assert_eq!(event["type"], "Warning");
-    assert_eq!(event["message"], answer["error"]["message"]);
+/// The event is about the pod `web`, and from the agent.
+fn is_about_the_pod(cluster: &Cluster, event: &Value) {
     assert_eq!(event["source"]["component"], "towpath");
     assert_eq!(event["reportingComponent"], "towpath");
     let about = &event["involvedObject"];
@@ -62,14 +53,10 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
         (&about["kind"], &about["name"]),
         (&json!("Pod"), &json!("web"))
     );
-    // Several attempts make one event.
-    for _ in 0..3 {
-        pod.try_add(&cluster.fabric);
-    }
-    let again = event_is(&cluster, "blue", |event| event["count"] == 4);
-    assert_eq!(again["metadata"]["uid"], event["metadata"]["uid"]);
-    assert_eq!(again["firstTimestamp"], event["firstTimestamp"]);
-    // kubectl and the newer API show the same event.
+}
+
+/// kubectl and the newer API show the same event.
+fn kubectl_and_the_newer_api_show_it(cluster: &Cluster) {
     let kubectl = Kubectl::new(&cluster.server, &cluster.fabric.node, cluster.folder()).unwrap();
     let shown = kubectl.succeed(&["events", "--namespace", "blue"]).unwrap();
     assert!(
@@ -83,9 +70,10 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
     let newer = newer.unwrap().expect(200).unwrap();
     assert_eq!(newer["items"][0]["deprecatedCount"], 4, "{newer}");
     assert_eq!(newer["items"][0]["reportingController"], "towpath");
+}
 
-    // Two pools select it: another cause.
-    cluster.namespace("green", &json!({})).unwrap();
+/// Makes two pools that select the pods of the namespace `green`.
+fn make_two_pools(cluster: &Cluster) {
     for name in ["one", "two"] {
         let pool = json!({
             "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
@@ -99,6 +87,32 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
         let answer = cluster.server.admin().post(pools, &pool).unwrap();
         answer.expect(201).unwrap();
     }
+}
+
+#[test]
+fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
+    let cluster = Cluster::ready().unwrap();
+    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("blue", &blue).unwrap();
+    let pod = cluster.pod("blue", "web", &json!({})).unwrap();
+    let (_, answer) = pod.try_add(&cluster.fabric);
+    let event = event_is(&cluster, "blue", |event| event["count"] == 1);
+    assert_eq!(event["reason"], "PoolUnknown");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["message"], answer["error"]["message"]);
+    is_about_the_pod(&cluster, &event);
+    // Several attempts make one event.
+    for _ in 0..3 {
+        pod.try_add(&cluster.fabric);
+    }
+    let again = event_is(&cluster, "blue", |event| event["count"] == 4);
+    assert_eq!(again["metadata"]["uid"], event["metadata"]["uid"]);
+    assert_eq!(again["firstTimestamp"], event["firstTimestamp"]);
+    kubectl_and_the_newer_api_show_it(&cluster);
+
+    // Two pools select it: another cause.
+    cluster.namespace("green", &json!({})).unwrap();
+    make_two_pools(&cluster);
     let pod = cluster.pod("green", "shop", &json!({})).unwrap();
     let add = || {
         let (_, answer) = pod.try_add(&cluster.fabric);

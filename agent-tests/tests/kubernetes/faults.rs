@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::kubernetes::proxy::{Does, Kind, Rule};
 
-use crate::cluster::{Cluster, NODE, SOON, requested};
+use crate::cluster::{Cluster, Guest, NODE, SOON, requested};
 
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 /// Delay until the next attempt, in a header alone, as proxies send it.
@@ -154,21 +154,14 @@ fn who_reads_waits_as_it_is_asked_to() {
     cluster.fabric.finish().unwrap();
 }
 
-#[test]
-fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
-    let cluster = Cluster::ready_behind_proxy().unwrap();
+/// A pod that waits for a pool makes a write urgent, and still the write must wait.
+fn an_urgent_write_waits(cluster: &Cluster) -> Guest {
     let proxy = cluster.proxy();
-    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
-    cluster.namespace("plain", &json!({})).unwrap();
-    cluster
-        .node_is("8 to spare", |node| requested(node, "default") == Some(8))
-        .unwrap();
-
-    // A pod that waits for a pool makes a write urgent, and still the write must wait.
     let header = ("retry-after", WAIT.as_secs().to_string());
     let busy = Does::Answer(429, vec![header], json!({"kind": "Status", "code": 429}));
     proxy.rule(Rule::all(Kind::ChangeNode, busy));
     let began = Instant::now();
+    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
     let pod = cluster.pod("plain", "one", &blue).unwrap();
     let tries = eventually(SOON, "three tries", || {
         assert_ne!(pod.try_add(&cluster.fabric).0, 200);
@@ -191,29 +184,35 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
             requested(node, "blue") == Some(1)
         })
         .unwrap();
+    pod
+}
 
-    // The result of a write is unknown, whether it succeeded or not.
-    let mut pods = Vec::new();
-    for (number, is_forwarded) in [(1, true), (2, false)] {
+/// The result of a write is unknown, whether it succeeded or not.
+fn a_write_of_unknown_result_is_made_once(cluster: &Cluster) -> [Guest; 2] {
+    let proxy = cluster.proxy();
+    [(1, true), (2, false)].map(|(number, is_forwarded)| {
         let lost = Does::Lose { is_forwarded };
         proxy.rule(Rule::next(1, Kind::ChangeNode, lost));
         let pod = cluster
             .pod("plain", &format!("lost-{number}"), &json!({}))
             .unwrap();
         pod.add(&cluster.fabric);
-        pods.push(pod);
         let wanted = 8 + number;
         cluster
             .node_is("its demand is written", |node| {
                 requested(node, "default") == Some(wanted)
             })
             .unwrap();
-    }
+        pod
+    })
+}
 
-    // Another client writes first: no change may be lost.
+/// Another client writes first: no change may be lost.
+fn no_change_of_another_is_lost(cluster: &Cluster) -> Guest {
+    let proxy = cluster.proxy();
     let held = proxy.hold(Kind::ChangeNode, false);
-    let one_more = cluster.pod("plain", "held", &json!({})).unwrap();
-    one_more.add(&cluster.fabric);
+    let pod = cluster.pod("plain", "held", &json!({})).unwrap();
+    pod.add(&cluster.fabric);
     held.wait(SOON).unwrap();
     let label = json!({"metadata": {"labels": {"somebody": "else"}}});
     cluster
@@ -238,7 +237,22 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
         .map(|write| write.code)
         .collect();
     assert_eq!(codes[..2], [Some(409), Some(200)]);
+    pod
+}
+
+#[test]
+fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
+    let cluster = Cluster::ready_behind_proxy().unwrap();
+    cluster.namespace("plain", &json!({})).unwrap();
+    cluster
+        .node_is("8 to spare", |node| requested(node, "default") == Some(8))
+        .unwrap();
+
+    let waiting = an_urgent_write_waits(&cluster);
+    let lost = a_write_of_unknown_result_is_made_once(&cluster);
+    let held = no_change_of_another_is_lost(&cluster);
     cluster.fabric.finish().unwrap();
+    drop((waiting, lost, held));
 }
 
 /// Webhooks and service managers set variables for other programs in every program's environment.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use testkit::fabric::document::document;
 use testkit::fabric::eventually::{check, eventually};
+use testkit::fabric::layout::Eni;
 use testkit::kubernetes::proxy::Kind;
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
@@ -47,6 +48,63 @@ fn blocks(node: &Value) -> BTreeSet<String> {
         .collect()
 }
 
+/// The demand rises by a pod, and the agent is killed when it writes that. Returns the pod and its
+/// address.
+fn a_kill_loses_no_demand(
+    cluster: &mut Cluster,
+    number: u64,
+    is_forwarded: bool,
+    lists_all: impl Fn(&Value) -> bool,
+) -> (Guest, String) {
+    let guest = cluster
+        .pod("plain", &format!("more-{number}"), &json!({}))
+        .unwrap();
+    let mut address = String::new();
+    cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
+        address = guest.add(&cluster.fabric).0;
+    });
+    cluster.again();
+    let wanted = 8 + 2 + number + 1;
+    let asks = |node: &Value| requested(node, "default") == Some(wanted) && lists_all(node);
+    cluster
+        .node_is("what is wanted is known again", asks)
+        .unwrap();
+    assert_eq!(
+        guest.add(&cluster.fabric).0,
+        address,
+        "it keeps its address"
+    );
+    (guest, address)
+}
+
+/// A free address is removed, and the agent is killed when it writes that.
+fn a_kill_keeps_no_removed_address(
+    cluster: &mut Cluster,
+    eni: &mut Eni,
+    is_forwarded: bool,
+    in_use: &[String],
+) {
+    let is_free = |block: &IpNet| !in_use.contains(&block.to_string());
+    let position = eni.blocks.iter().rposition(is_free);
+    eni.blocks.remove(position.unwrap());
+    let left: Vec<_> = eni.blocks.iter().map(IpNet::addr).collect();
+    let enis = json!({eni.id(): {"addresses": left}});
+    let status = json!({"status": {"eni": {"enis": enis}}});
+    cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
+        let path = format!("{NODE}/status");
+        let answer = cluster.server.admin().merge(&path, &status).unwrap();
+        answer.expect(200).unwrap();
+    });
+    cluster.again();
+    let is_right = |node: &Value| {
+        let listed: BTreeSet<_> = allocated(node, "default").into_iter().collect();
+        listed == blocks(node)
+    };
+    cluster
+        .node_is("what is there is listed, and no more", is_right)
+        .unwrap();
+}
+
 #[test]
 fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
     let mut cluster = Cluster::prepare(true).unwrap();
@@ -72,52 +130,13 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
     let mut pods: Vec<Guest> = Vec::new();
     let mut eni = cluster.eni(1).clone();
     for is_forwarded in [false, true] {
-        // The demand rises.
-        let number = pods.len();
-        let name = format!("more-{number}");
-        pods.push(cluster.pod("plain", &name, &json!({})).unwrap());
-        let guest = pods.last().unwrap();
-        let mut address = String::new();
-        cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
-            address = guest.add(&cluster.fabric).0;
-        });
-        cluster.again();
-        let wanted = 8 + 2 + pods.len() as u64;
-        let asks = |node: &Value| requested(node, "default") == Some(wanted) && lists_all(node);
-        let node = cluster
-            .node_is("what is wanted is known again", asks)
-            .unwrap();
-        assert_eq!(node["metadata"]["uid"], uid);
-        let guest = pods.last().unwrap();
-        assert_eq!(
-            guest.add(&cluster.fabric).0,
-            address,
-            "it keeps its address"
-        );
-
-        // A free address is removed.
-        let is_free = |block: &String| !in_use.contains(block) && *block != format!("{address}/32");
-        let position = eni
-            .blocks
-            .iter()
-            .rposition(|block| is_free(&block.to_string()));
-        eni.blocks.remove(position.unwrap());
-        let left: Vec<_> = eni.blocks.iter().map(IpNet::addr).collect();
-        let enis = json!({eni.id(): {"addresses": left}});
-        let status = json!({"status": {"eni": {"enis": enis}}});
-        cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
-            let path = format!("{NODE}/status");
-            let answer = cluster.server.admin().merge(&path, &status).unwrap();
-            answer.expect(200).unwrap();
-        });
-        cluster.again();
-        let is_right = |node: &Value| {
-            let listed: BTreeSet<_> = allocated(node, "default").into_iter().collect();
-            listed == blocks(node)
-        };
-        cluster
-            .node_is("what is there is listed, and no more", is_right)
-            .unwrap();
+        let number = u64::try_from(pods.len()).unwrap();
+        let (guest, address) =
+            a_kill_loses_no_demand(&mut cluster, number, is_forwarded, lists_all);
+        assert_eq!(cluster.node().unwrap()["metadata"]["uid"], uid);
+        pods.push(guest);
+        let used = [&in_use[..], &[format!("{address}/32")]].concat();
+        a_kill_keeps_no_removed_address(&mut cluster, &mut eni, is_forwarded, &used);
     }
     for (guest, address) in guests.iter().zip(&addresses) {
         assert_eq!(guest.add(&cluster.fabric).0, *address);

@@ -91,6 +91,22 @@ fn container<'a>(pod: &'a Value, name: &str) -> &'a Value {
         .unwrap()
 }
 
+/// Every path in the settings is mounted.
+fn every_path_is_mounted(config: &Config, agent: &Value, name: &str) {
+    let mounts = agent["volumeMounts"].as_array().unwrap();
+    for path in [
+        config.datapath.pin_root.as_path(),
+        config.kernel.sysctls.as_path(),
+        config.state_dir.as_path(),
+        config.socket.as_path(),
+        config.masquerade.ip_masq_agent.path.as_path(),
+        config.cni.conf_dir.as_path(),
+    ] {
+        let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().unwrap());
+        assert!(mounts.iter().any(mounted), "{name}: {}", path.display());
+    }
+}
+
 #[test]
 fn what_kubectl_makes_of_them_agrees_with_the_agent() {
     let plane = ControlPlane::bare().unwrap();
@@ -104,19 +120,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
         assert_eq!(stack, name == "stack");
         let pod = &of_kind(&objects, "DaemonSet")["spec"]["template"]["spec"];
         let agent = container(pod, "agent");
-        let mounts = agent["volumeMounts"].as_array().unwrap();
-        // Every path in the settings is mounted.
-        for path in [
-            config.datapath.pin_root.as_path(),
-            config.kernel.sysctls.as_path(),
-            config.state_dir.as_path(),
-            config.socket.as_path(),
-            config.masquerade.ip_masq_agent.path.as_path(),
-            config.cni.conf_dir.as_path(),
-        ] {
-            let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().unwrap());
-            assert!(mounts.iter().any(mounted), "{name}: {}", path.display());
-        }
+        every_path_is_mounted(&config, agent, name);
         // The configuration is the generated one.
         let volumes = pod["volumes"].as_array().unwrap();
         let volume = volumes.iter().find(|volume| volume["name"] == "config");

@@ -55,14 +55,9 @@ fn pods_wait_for_the_public_address_that_the_node_is_to_have() {
     cluster.fabric.finish().unwrap();
 }
 
-#[test]
-fn a_pool_of_an_eni_counts_more_than_its_exclusion_and_conflicts_are_told() {
-    let mut cluster = Cluster::create().unwrap();
-    cluster.node().unwrap();
-    let (subnet, id) = {
-        let eni = cluster.eni(1);
-        (format!("subnet-0fab{:013x}", eni.number), eni.id())
-    };
+/// Makes the pool blue, bound to ENI 1, and one that selects no pod.
+fn make_pools(cluster: &Cluster) {
+    let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
     let pool = json!({
         "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
         "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/subnet-ids": subnet}},
@@ -81,6 +76,14 @@ fn a_pool_of_an_eni_counts_more_than_its_exclusion_and_conflicts_are_told() {
         let answer = cluster.server.admin().post(pools, &pool).unwrap();
         answer.expect(201).unwrap();
     }
+}
+
+#[test]
+fn a_pool_of_an_eni_counts_more_than_its_exclusion_and_conflicts_are_told() {
+    let mut cluster = Cluster::create().unwrap();
+    cluster.node().unwrap();
+    let id = cluster.eni(1).id();
+    make_pools(&cluster);
     let tags = json!({"kubernetes": {"eni": {"exclude-interface-tags": "cilium=off"}}});
     cluster.fabric.agent.configure(&tags).unwrap();
     cluster.restart().unwrap();

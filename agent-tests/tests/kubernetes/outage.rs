@@ -52,6 +52,31 @@ fn refused(cluster: &Cluster, pod: &Guest, part: &str) {
     assert!(status != 200 && message.contains(part), "{answer}");
 }
 
+/// Each record names the server that it is from.
+fn records_are_of_a_server(cluster: &Cluster) {
+    let is_of_a_server = |text: &str| {
+        let record: Value = serde_json::from_str(text).unwrap_or_default();
+        let server = &record["server"];
+        let url = server["url"].as_str().unwrap_or_default();
+        let roots = server["roots"].as_array();
+        url.starts_with("https://") && roots.is_some_and(|roots| !roots.is_empty())
+    };
+    for record in ["node.json", "pools.json", "pods.json", "namespaces.json"] {
+        keeps(cluster, record, is_of_a_server);
+    }
+}
+
+/// Waits until the pools are followed again.
+fn pools_are_followed(cluster: &Cluster) {
+    let is_followed = |status: &Value| {
+        let reasons = status["health"]["reasons"].to_string();
+        !reasons.contains("the pools")
+    };
+    cluster
+        .status_is("the pools are followed", is_followed)
+        .unwrap();
+}
+
 #[test]
 fn pods_get_the_pools_that_were_chosen_for_them_before_the_restart() {
     let mut cluster = Cluster::ready().unwrap();
@@ -78,16 +103,7 @@ fn pods_get_the_pools_that_were_chosen_for_them_before_the_restart() {
     });
     keeps(&cluster, "pods.json", |text| text.contains("of-old"));
     keeps(&cluster, "namespaces.json", |text| text.contains("plain"));
-    let is_of_a_server = |text: &str| {
-        let record: Value = serde_json::from_str(text).unwrap_or_default();
-        let server = &record["server"];
-        let url = server["url"].as_str().unwrap_or_default();
-        let roots = server["roots"].as_array();
-        url.starts_with("https://") && roots.is_some_and(|roots| !roots.is_empty())
-    };
-    for record in ["node.json", "pools.json", "pods.json", "namespaces.json"] {
-        keeps(&cluster, record, is_of_a_server);
-    }
+    records_are_of_a_server(&cluster);
 
     cluster.server.kill();
     cluster.restart().unwrap();
@@ -112,13 +128,7 @@ fn pods_get_the_pools_that_were_chosen_for_them_before_the_restart() {
         assert_eq!(pod.add(&cluster.fabric).1, 1);
     }
     cluster.server.resume().unwrap();
-    let is_followed = |status: &Value| {
-        let reasons = status["health"]["reasons"].to_string();
-        !reasons.contains("the pools")
-    };
-    cluster
-        .status_is("the pools are followed", is_followed)
-        .unwrap();
+    pools_are_followed(&cluster);
     let new = cluster.pod("green", "new", &json!({})).unwrap();
     assert_eq!(new.add(&cluster.fabric).1, 1);
     cluster.fabric.finish().unwrap();

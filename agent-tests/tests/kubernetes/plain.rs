@@ -1,9 +1,10 @@
 //! Plain pools: the operator adds blocks, and the node takes them away.
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
 
-use crate::cluster::{Cluster, NODE, SOON, allocated, requested};
+use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
 
 const POOL: &str = "mars";
 
@@ -56,16 +57,8 @@ fn address(answer: &Value) -> &str {
         .unwrap_or_default()
 }
 
-#[test]
-fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
-    let mut cluster = cluster();
-    cluster
-        .node_is("it asks for what is kept in store", |node| {
-            requested(node, POOL) == Some(4)
-        })
-        .unwrap();
-    // No address is there yet: the pod's ADD fails, and raises the demand.
-    let pod = cluster.pod(POOL, "one", &json!({})).unwrap();
+/// No address is there yet: the pod's ADD fails, and raises the demand.
+fn a_pod_without_an_address_raises_the_demand(cluster: &Cluster, pod: &Guest) {
     let exhausted = || {
         let (_, answer) = pod.try_add(&cluster.fabric);
         let code = &answer["error"]["code"];
@@ -84,10 +77,12 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
             requested(node, POOL) == Some(8)
         })
         .unwrap();
+}
 
-    // More than that comes: what is not needed goes back.
+/// More blocks come than are needed. The pod gets an address, and its block alone stays.
+fn blocks_that_are_not_needed_go_back(cluster: &Cluster, pod: &Guest) -> IpNet {
     give(
-        &cluster,
+        cluster,
         &["172.20.0.0/28", "172.20.0.16/28", "172.20.0.32/28"],
     );
     let add = || {
@@ -103,8 +98,33 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
         })
         .unwrap();
     let kept = allocated(&node, POOL).remove(0);
-    let net: ipnet::IpNet = kept.parse().unwrap();
+    let net: IpNet = kept.parse().unwrap();
     assert!(net.contains(&address(&answer).parse::<std::net::IpAddr>().unwrap()));
+    net
+}
+
+/// A block that goes and comes back is as good as any.
+fn a_block_that_comes_back_is_used(cluster: &Cluster, pod: &Guest) {
+    give(cluster, &["172.20.0.16/28"]);
+    let add = || {
+        let (status, answer) = pod.try_add(&cluster.fabric);
+        check(status == 200, || answer.to_string())
+    };
+    eventually(SOON, "the last pod is added", add).unwrap();
+}
+
+#[test]
+fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
+    let mut cluster = cluster();
+    cluster
+        .node_is("it asks for what is kept in store", |node| {
+            requested(node, POOL) == Some(4)
+        })
+        .unwrap();
+    let pod = cluster.pod(POOL, "one", &json!({})).unwrap();
+    a_pod_without_an_address_raises_the_demand(&cluster, &pod);
+
+    let net = blocks_that_are_not_needed_go_back(&cluster, &pod);
 
     // Nor does another agent think of them as its own.
     cluster.restart().unwrap();
@@ -119,14 +139,7 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
         assert!(net.contains(&address(answer).parse::<std::net::IpAddr>().unwrap()));
     }
 
-    // A block that goes and comes back is as good as any.
-    give(&cluster, &["172.20.0.16/28"]);
-    let last = guests.last().unwrap();
-    let add = || {
-        let (status, answer) = last.try_add(&cluster.fabric);
-        check(status == 200, || answer.to_string())
-    };
-    eventually(SOON, "the last pod is added", add).unwrap();
+    a_block_that_comes_back_is_used(&cluster, guests.last().unwrap());
 
     for guest in guests.iter().chain([&pod]) {
         guest.delete(&cluster.fabric);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use testkit::fabric::eventually::{check, eventually};
-use testkit::kubernetes::proxy::Kind;
+use testkit::kubernetes::proxy::{Kind, Noted};
 
 use crate::cluster::{Cluster, NODE, SOON, requested};
 
@@ -16,6 +16,27 @@ const WRITES: [(&str, &str); 5] = [
     ("PATCH", "/nodes/fabric-node"),
     ("PATCH", "/nodes/fabric-node/status"),
 ];
+
+/// Waits until every kind of write was made, and returns all of them.
+fn every_kind_is_made(cluster: &Cluster) -> Vec<Noted> {
+    let began = Instant::now();
+    let all_made = || {
+        let writes = cluster.proxy().writes();
+        let is_made = |(method, end): &(&str, &str)| {
+            writes
+                .iter()
+                .any(|write| write.request.method == *method && write.request.path.ends_with(end))
+        };
+        let missing: Vec<_> = WRITES.iter().filter(|write| !is_made(write)).collect();
+        check(missing.is_empty(), || {
+            format!("{missing:?}, {:?}", began.elapsed())
+        })?;
+        Ok(writes)
+    };
+    eventually(SOON, "every kind of write was made", all_made)
+        .unwrap()
+        .0
+}
 
 #[test]
 fn every_write_of_the_agent_has_known_fields_alone() {
@@ -42,26 +63,12 @@ fn every_write_of_the_agent_has_known_fields_alone() {
     cluster.namespace("blue", &blue).unwrap();
     let pod = cluster.pod("blue", "one", &json!({})).unwrap();
     assert_ne!(pod.try_add(&cluster.fabric).0, 200);
-    let began = Instant::now();
     cluster
         .node_is("its demand is written", |node| {
             requested(node, "blue") == Some(1)
         })
         .unwrap();
-    let all_made = || {
-        let writes = cluster.proxy().writes();
-        let is_made = |(method, end): &(&str, &str)| {
-            writes
-                .iter()
-                .any(|write| write.request.method == *method && write.request.path.ends_with(end))
-        };
-        let missing: Vec<_> = WRITES.iter().filter(|write| !is_made(write)).collect();
-        check(missing.is_empty(), || {
-            format!("{missing:?}, {:?}", began.elapsed())
-        })
-    };
-    eventually(SOON, "every kind of write was made", all_made).unwrap();
-    let writes = cluster.proxy().writes();
+    let writes = every_kind_is_made(&cluster);
     for write in &writes {
         assert!(
             write.code.is_some_and(|code| code < 300 || code == 409),
