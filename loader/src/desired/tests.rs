@@ -61,24 +61,27 @@ fn without_ipv6_in_the_kernel_there_is_none() {
     );
 }
 
+/// The entry of an address of the endpoint `a`.
+fn entry_of_a(pool: PoolPolicy, eni: u8, eni_ifindex: u32) -> AddressEntry {
+    AddressEntry::endpoint(EndpointAddress {
+        pool,
+        via_stack: false,
+        eni,
+        eni_ifindex,
+        ifindex: 100,
+        mtu: 9001,
+        pod_mac: id("a").pod_mac().0,
+        host_mac: id("a").host_mac().0,
+        namespace: Some(3),
+    })
+}
+
 #[test]
 fn an_endpoint_whose_eni_is_missing_is_fenced() {
     let mut observed = host_with_pod();
     let mut intent = intent();
     intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
-    let expect = |eni_ifindex| {
-        AddressEntry::endpoint(EndpointAddress {
-            pool: PoolPolicy::Masquerade,
-            via_stack: false,
-            eni: 1,
-            eni_ifindex,
-            ifindex: 100,
-            mtu: 9001,
-            pod_mac: id("a").pod_mac().0,
-            host_mac: id("a").host_mac().0,
-            namespace: Some(3),
-        })
-    };
+    let expect = |eni_ifindex| entry_of_a(PoolPolicy::Masquerade, 1, eni_ifindex);
     assert_eq!(
         entry(&observed, &intent, "10.0.1.65"),
         Some(expect(ETH0 + 1))
@@ -360,19 +363,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     let block = "10.99.0.0/28".parse().unwrap();
     intent.node.pools.insert(block, "mars".to_owned());
     intent.endpoints = [endpoint("a", &["10.99.0.3"])].map(|e| (e.id(), e)).into();
-    let of = |pool, eni_ifindex| {
-        AddressEntry::endpoint(EndpointAddress {
-            pool,
-            via_stack: false,
-            eni: 0,
-            eni_ifindex,
-            ifindex: 100,
-            mtu: 9001,
-            pod_mac: id("a").pod_mac().0,
-            host_mac: id("a").host_mac().0,
-            namespace: Some(3),
-        })
-    };
+    let of = |pool, eni_ifindex| entry_of_a(pool, 0, eni_ifindex);
     let desired = desired(&intent, &observed);
     assert!(desired.endpoints[&id("a")].readiness.is_ready());
     let class = datapath_common::abi::DestinationClass::BLOCK;

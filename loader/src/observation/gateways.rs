@@ -86,7 +86,8 @@ mod tests {
     use datapath_common::abi::{Addr, EniAddresses};
 
     use super::*;
-    use crate::kernel::{Link, LinkKind, Resolved};
+    use crate::kernel::Resolved;
+    use crate::kernel::fixture::link;
 
     const GATEWAY: MacAddr = MacAddr([2; 6]);
     const DEVICE: MacAddr = MacAddr([4; 6]);
@@ -104,19 +105,7 @@ mod tests {
         let mut observed = Observed::default();
         let entry = MapEntry::Eni(EniNumber(1), entry);
         observed.maps.insert(entry.key(), entry);
-        let link = Link {
-            ifindex: 3,
-            name: "eth1".to_owned(),
-            alias: None,
-            mac: Some(DEVICE),
-            mtu: 9001,
-            up: true,
-            group: 0,
-            kind: LinkKind::Physical,
-            master: None,
-            peer_namespace: None,
-        };
-        observed.links.insert(3, link);
+        observed.links.insert(3, link(3, "eth1", DEVICE));
         observed
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Context as _;
 use ipam::Family;
 use ipnet::IpNet;
 
@@ -10,10 +9,9 @@ use super::pod_routes::Maker;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::PodRoutes;
 use crate::kernel::{Address, ForeignRoute, Neighbour, NextHop, Route};
-use crate::netlink::endpoint::{addresses, gateway};
+use crate::netlink::endpoint::{addresses, connect, gateway};
 use crate::netlink::netns::NetNs;
 use crate::netlink::observe;
-use crate::netlink::socket::{self, Socket};
 
 /// The differences from how it was made, in words.
 pub(in crate::netlink) async fn inspect(
@@ -35,10 +33,7 @@ async fn look(
     problems: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
-    let inner = netns.run(socket::connect)?;
-    let mut pod = inner
-        .and_then(Socket::new)
-        .context("open a netlink socket in the pod")?;
+    let mut pod = connect(&netns)?;
     let name = &endpoint.owner.interface;
     let Some(link) = observe::by_name(&mut pod, name).await? else {
         problems.push(format!("the pod has no device {name}"));
@@ -60,12 +55,7 @@ async fn look(
         neighbours: observe::neighbours(&mut pod).await?.permanent,
         routes: observe::foreign_routes(&mut pod, &[device].into()).await?,
     };
-    let maker = Maker {
-        routes,
-        mtu: endpoint.mtu,
-        device,
-        protocol,
-    };
+    let maker = Maker::new(endpoint, routes, device, protocol);
     for family in Family::ALL {
         if !addresses(endpoint, family).is_empty() {
             end.check_addresses(family, problems)?;

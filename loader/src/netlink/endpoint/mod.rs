@@ -69,10 +69,7 @@ pub(super) async fn create(
             endpoint.netns.display()
         );
     }
-    let inner = netns.run(socket::connect)?;
-    let mut pod = inner
-        .and_then(Socket::new)
-        .context("open a netlink socket in the pod")?;
+    let mut pod = connect(&netns)?;
     remove(host, &id.device(), id.host_mac(), there).await?;
     remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
     let device = device_name::claim(host, endpoint).await?;
@@ -91,6 +88,14 @@ pub(super) async fn create(
         tracing::warn!(device, %error, "an incomplete pod device remains");
     }
     made
+}
+
+/// A netlink socket in the pod's namespace.
+fn connect(netns: &NetNs) -> anyhow::Result<Socket> {
+    let inner = netns.run(socket::connect)?;
+    inner
+        .and_then(Socket::new)
+        .context("open a netlink socket in the pod")
 }
 
 /// Removes what an earlier attempt left: a veth end of our name and our MAC.
@@ -233,12 +238,7 @@ async fn configure(pod_end: PodEnd<'_>) -> anyhow::Result<()> {
             mac: endpoint.id().host_mac(),
         };
         apply::neighbours::add(pod, &neighbour).await?;
-        let maker = Maker {
-            routes,
-            mtu: endpoint.mtu,
-            device,
-            protocol,
-        };
+        let maker = Maker::new(endpoint, routes, device, protocol);
         for (route, mtu) in maker.all(family)? {
             apply::routes::add_new(pod, &route, mtu).await?;
         }

@@ -4,7 +4,6 @@
 //! and lead to the pod's gateway are touched: a later plugin of the chain, or the pod itself, may have
 //! replaced the others.
 
-use anyhow::Context as _;
 use ipam::Family;
 use ipnet::IpNet;
 
@@ -12,9 +11,8 @@ use crate::constants;
 use crate::intent::Endpoint;
 use crate::intent::pod_routes::{PodRoute, PodRoutes};
 use crate::kernel::{ForeignRoute, NextHop, Route};
-use crate::netlink::endpoint::{addresses, gateway};
+use crate::netlink::endpoint::{addresses, connect, gateway};
 use crate::netlink::netns::NetNs;
-use crate::netlink::socket::{self, Socket};
 use crate::netlink::{apply, observe};
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
@@ -23,16 +21,31 @@ const TABLE_MAIN: u32 = 254;
 /// Makes the routes of one pod.
 #[derive(Clone, Copy)]
 pub(super) struct Maker<'a> {
-    pub(in crate::netlink) routes: &'a PodRoutes,
+    routes: &'a PodRoutes,
     /// MTU of the pod's interface, in bytes.
-    pub(in crate::netlink) mtu: u32,
+    mtu: u32,
     /// Index of the pod's interface.
-    pub(in crate::netlink) device: u32,
+    device: u32,
     /// The routing protocol number of the routes.
-    pub(in crate::netlink) protocol: u8,
+    protocol: u8,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
+    /// A maker for an endpoint whose interface has this index.
+    pub(in crate::netlink) fn new(
+        endpoint: &Endpoint,
+        routes: &'a PodRoutes,
+        device: u32,
+        protocol: u8,
+    ) -> Self {
+        Self {
+            routes,
+            mtu: endpoint.mtu,
+            device,
+            protocol,
+        }
+    }
+
     /// The routes of a family, each with its MTU; the gateway's first, since the others need it.
     pub(in crate::netlink) fn all(
         &self,
@@ -76,21 +89,13 @@ pub(in crate::netlink) async fn follow(
     protocol: u8,
 ) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
-    let inner = netns.run(socket::connect)?;
-    let mut pod = inner
-        .and_then(Socket::new)
-        .context("open a netlink socket in the pod")?;
+    let mut pod = connect(&netns)?;
     let Some(link) = observe::by_name(&mut pod, &endpoint.owner.interface).await? else {
         return Ok(());
     };
     let device = link.ifindex;
     let there = observe::foreign_routes(&mut pod, &[device].into()).await?;
-    let maker = Maker {
-        routes,
-        mtu: endpoint.mtu,
-        device,
-        protocol,
-    };
+    let maker = Maker::new(endpoint, routes, device, protocol);
     for family in Family::ALL {
         if addresses(endpoint, family).is_empty() {
             continue;

@@ -2,8 +2,7 @@ use api::ids::MacAddr;
 use ipam::Family;
 
 use super::*;
-use crate::kernel::LinkKind;
-use crate::kernel::fixture::{ETH0, eni, mac};
+use crate::kernel::fixture::{ETH0, eni, link, mac};
 
 /// A node whose ENIs have nothing of others on them.
 struct Host {
@@ -25,18 +24,7 @@ impl Host {
         };
         for number in [0, 1] {
             let ifindex = ETH0 + u32::from(number);
-            let link = Link {
-                ifindex,
-                name: format!("eth{number}"),
-                alias: None,
-                mac: Some(mac(number)),
-                mtu: 9001,
-                up: true,
-                group: 0,
-                kind: LinkKind::Physical,
-                master: None,
-                peer_namespace: None,
-            };
+            let link = link(ifindex, &format!("eth{number}"), mac(number));
             host.links.insert(ifindex, link);
             host.address(ifindex, "fe80::1/64");
             host.route(ifindex, "fe80::/64", None, PROTOCOL_KERNEL);
