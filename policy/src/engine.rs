@@ -139,8 +139,15 @@ impl FlowPolicy for PolicyEngine {
 mod tests {
     use super::*;
     use api::types::ExternalPolicy;
+    use loader::intent::Intent;
+    use loader::kernel::Observed;
     use loader::kernel::fixture::{address_entry, host, intent, plug, pod_link};
     use loader::plan::plan;
+
+    fn engine(intent: &Intent, observed: &Observed) -> PolicyEngine {
+        let objects = plan(intent, observed).objects;
+        PolicyEngine::new(&objects, &intent.settings.masquerade)
+    }
 
     #[test]
     fn a_plain_pools_packets_are_exempt_nowhere() {
@@ -148,12 +155,7 @@ mod tests {
         plug(&mut observed, pod_link(100, "a"));
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &loader::intent::Intent| {
-            PolicyEngine::new(
-                &plan(intent, &observed).objects,
-                &intent.settings.masquerade,
-            )
-        };
+        let engine = |intent: &Intent| engine(intent, &observed);
         assert!(!engine(&intent).hides_pods());
         let (block, pod) = (
             "10.99.0.0/28".parse().unwrap(),
@@ -175,12 +177,7 @@ mod tests {
         }
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &loader::intent::Intent| {
-            PolicyEngine::new(
-                &plan(intent, &observed).objects,
-                &intent.settings.masquerade,
-            )
-        };
+        let engine = |intent: &Intent| engine(intent, &observed);
         let of = |engine: &PolicyEngine, pod: &str, remote: &str| {
             engine.is_exempt(pod.parse().unwrap(), remote.parse().unwrap())
         };
@@ -225,9 +222,7 @@ mod tests {
     fn where_a_flow_is_looked_for_first_is_told() {
         let mut intent = intent();
         intent.settings.masquerade.ipv4 = true;
-        let engine = |intent: &loader::intent::Intent| {
-            PolicyEngine::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
-        };
+        let engine = |intent: &Intent| engine(intent, &host());
         let of = |engine: &PolicyEngine, remote: &str| {
             engine.exit("10.0.1.65".parse().unwrap(), remote.parse().unwrap(), 1)
         };

@@ -71,6 +71,14 @@ fn all_is_carried(fabric: &Fabric, pod: &Pod) {
     }
 }
 
+/// Starts the agent again, with another MTU for what leaves the VPC.
+fn restart_with(fabric: &mut Fabric, internet_mtu: Option<u32>) {
+    let settings = json!({"endpoint": {"internet-mtu": internet_mtu}});
+    fabric.agent.configure(&settings).unwrap();
+    fabric.agent.stop().unwrap();
+    fabric.start_agent().unwrap();
+}
+
 #[test]
 fn running_and_new_pods_get_through_where_nobody_tells_them() {
     let (mut fabric, pods) = silent_scene(json!({}));
@@ -79,23 +87,13 @@ fn running_and_new_pods_get_through_where_nobody_tells_them() {
         let said = ping_of(MTU_JUMBO, family, pods[1].at(family), server).unwrap_err();
         assert!(!said.to_string().contains("mtu"), "a black hole: {said}");
     }
-    fabric
-        .agent
-        .configure(&json!({"endpoint": {"internet-mtu": BEYOND}}))
-        .unwrap();
-    fabric.agent.stop().unwrap();
-    fabric.start_agent().unwrap();
+    restart_with(&mut fabric, Some(BEYOND));
     let new = fabric.add_pod(1, 1).unwrap();
     for pod in pods.iter().chain([&new]) {
         all_is_carried(&fabric, pod);
     }
     // Without the setting all is as before, for running pods too.
-    fabric
-        .agent
-        .configure(&json!({"endpoint": {"internet-mtu": null}}))
-        .unwrap();
-    fabric.agent.stop().unwrap();
-    fabric.start_agent().unwrap();
+    restart_with(&mut fabric, None);
     for (pod, family) in pods.iter().flat_map(|pod| Family::ALL.map(|f| (pod, f))) {
         let ip = match family {
             Family::V4 => "-4",
@@ -118,12 +116,7 @@ fn a_pod_that_changed_its_routes_keeps_them() {
     let (mut fabric, pods) = silent_scene(json!({}));
     let own = format!("ip route replace default dev {POD_INTERFACE} scope link mtu 1400");
     pods[0].netns.run(&own).unwrap();
-    fabric
-        .agent
-        .configure(&json!({"endpoint": {"internet-mtu": BEYOND}}))
-        .unwrap();
-    fabric.agent.stop().unwrap();
-    fabric.start_agent().unwrap();
+    restart_with(&mut fabric, Some(BEYOND));
     all_is_carried(&fabric, &pods[1]);
     let routes = pods[0].netns.run("ip -4 route show").unwrap();
     assert!(routes.contains("mtu 1400"), "{routes}");

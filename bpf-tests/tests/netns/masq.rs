@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipam::Family;
@@ -22,14 +23,14 @@ pub(crate) const FIRST_PORT: u16 = 40_960;
 /// A ready node with a world beyond its VPC, and with one pod of the default pool on each of its
 /// two ENIs.
 #[track_caller]
-pub(crate) fn scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+pub(crate) fn scene(settings: Value) -> (Fabric, [Arc<Pod>; 2]) {
     scene_of(&Spec::with_world(settings))
 }
 
 /// A ready node with a world beyond its VPC and one pod on each ENI, with links of the Internet's
 /// MTU.
 #[track_caller]
-pub(crate) fn internet_scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+pub(crate) fn internet_scene(settings: Value) -> (Fabric, [Arc<Pod>; 2]) {
     scene_of(&Spec {
         mtu: MTU,
         ..Spec::with_world(settings)
@@ -56,10 +57,34 @@ pub(crate) fn under_each_policy(test: impl Fn(&Fabric, Place, u8)) {
 }
 
 #[track_caller]
-pub(crate) fn scene_of(spec: &Spec) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+pub(crate) fn scene_of(spec: &Spec) -> (Fabric, [Arc<Pod>; 2]) {
     let mut fabric = Fabric::ready(spec).unwrap();
     let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
     (fabric, pods)
+}
+
+/// A host behind a device of the node, in networks that begin so. The node has their first
+/// addresses, and the host the next ones.
+pub(crate) fn host_behind(fabric: &mut Fabric, device: &str, [v4, v6]: [&str; 2]) -> Arc<Pod> {
+    let at = |network: &str| format!("{network}2").parse().unwrap();
+    let host = fabric.make_pod_at(at(v4), at(v6)).unwrap();
+    let ends = format!(
+        "link add {device} type veth peer name eth0 netns {}\n\
+         link set {device} up\n\
+         addr add {v4}1/24 dev {device}\n\
+         addr add {v6}1/64 dev {device} nodad\n",
+        host.netns.name()
+    );
+    fabric.node.ip(&ends).unwrap();
+    let inside = format!(
+        "link set eth0 up\n\
+         addr add {v4}2/24 dev eth0\n\
+         addr add {v6}2/64 dev eth0 nodad\n\
+         route add default via {v4}1\n\
+         route add default via {v6}1\n"
+    );
+    host.netns.ip(&inside).unwrap();
+    host
 }
 
 /// A site's end of a flow.

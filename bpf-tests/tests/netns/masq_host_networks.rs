@@ -8,35 +8,14 @@ use testkit::fabric::eventually::check;
 use testkit::fabric::traffic::Protocol;
 use testkit::fabric::{Fabric, Place, Pod};
 
-use crate::masq::{scene, translated};
+use crate::masq::{host_behind, scene, translated};
 use crate::support::{CHANGE, within};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Icmp];
 
 /// A host behind a device of the node, in networks that no NAT rule and no setting names.
 pub(crate) fn vpn(fabric: &mut Fabric) -> Arc<Pod> {
-    let client = fabric
-        .make_pod_at([10, 8, 0, 2].into(), "fd08::2".parse().unwrap())
-        .unwrap();
-    fabric
-        .node
-        .ip(&format!(
-            "link add vpn0 type veth peer name eth0 netns {}\n\
-             link set vpn0 up\n\
-             addr add 10.8.0.1/24 dev vpn0\n\
-             addr add fd08::1/64 dev vpn0 nodad\n",
-            client.netns.name()
-        ))
-        .unwrap();
-    client
-        .netns
-        .ip("link set eth0 up\n\
-             addr add 10.8.0.2/24 dev eth0\n\
-             addr add fd08::2/64 dev eth0 nodad\n\
-             route add default via 10.8.0.1\n\
-             route add default via fd08::1\n")
-        .unwrap();
-    client
+    host_behind(fabric, "vpn0", ["10.8.0.", "fd08::"])
 }
 
 /// The steps by which the agent explains a packet.

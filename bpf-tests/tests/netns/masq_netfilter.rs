@@ -8,7 +8,7 @@ use serde_json::json;
 use testkit::fabric::traffic::{Asker, Echo, Session, tcp_bulk};
 use testkit::fabric::{Fabric, Place, Pod};
 
-use crate::masq::{FIRST_PORT, internet, internet_scene, snat};
+use crate::masq::{FIRST_PORT, host_behind, internet, internet_scene, snat};
 
 /// Flows of either side, by TCP and by UDP.
 const FLOWS: u16 = 150;
@@ -17,26 +17,7 @@ const PICKS: u16 = 512;
 
 /// A container of another network, masqueraded by netfilter to the primary's address.
 pub(crate) fn container(fabric: &mut Fabric) -> Arc<Pod> {
-    let container = fabric
-        .make_pod_at([172, 18, 0, 2].into(), "fd18::2".parse().unwrap())
-        .unwrap();
-    let node = &fabric.node;
-    node.ip(&format!(
-        "link add docker0 type veth peer name eth0 netns {}\n\
-         link set docker0 up\n\
-         addr add 172.18.0.1/24 dev docker0\n\
-         addr add fd18::1/64 dev docker0 nodad\n",
-        container.netns.name()
-    ))
-    .unwrap();
-    container
-        .netns
-        .ip("link set eth0 up\n\
-             addr add 172.18.0.2/24 dev eth0\n\
-             addr add fd18::2/64 dev eth0 nodad\n\
-             route add default via 172.18.0.1\n\
-             route add default via fd18::1\n")
-        .unwrap();
+    let container = host_behind(fabric, "docker0", ["172.18.0.", "fd18::"]);
     let last = FIRST_PORT + PICKS - 1;
     for line in [
         "add table inet docker".to_owned(),
@@ -46,7 +27,7 @@ pub(crate) fn container(fabric: &mut Fabric) -> Arc<Pod> {
              masquerade to :{FIRST_PORT}-{last} fully-random"
         ),
     ] {
-        node.run(&format!("nft {line}")).unwrap();
+        fabric.node.run(&format!("nft {line}")).unwrap();
     }
     container
 }

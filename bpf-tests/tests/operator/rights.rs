@@ -22,12 +22,13 @@ fn take_away(bed: &Bed, path: &str, resource: &str) -> Result<()> {
         resources.is_none_or(|resources| !resources.contains(&json!(resource)))
     });
     ensure!(rules.len() < before, "{path} has no rule about {resource}");
-    bed.plane
-        .server
-        .admin()
-        .put(path, &role)?
-        .expect(200)
-        .map(drop)
+    put(bed, path, &role)
+}
+
+/// Puts a role in the place of the one that is there.
+pub(crate) fn put(bed: &Bed, path: &str, role: &Value) -> Result<()> {
+    let answer = bed.plane.server.admin().put(path, role)?;
+    answer.expect(200).map(drop)
 }
 
 /// Both roles of the operator, as the manifests have them.
@@ -43,7 +44,7 @@ pub(crate) fn put_back(bed: &Bed, roles: &[Value; 2]) -> Result<()> {
         if let Some(metadata) = role["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
-        bed.plane.server.admin().put(path, &role)?.expect(200)?;
+        put(bed, path, &role)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use testkit::kubernetes::proxy::{Does, Kind, Rule};
 
 use super::bed::{Bed, SOON, instance_id, node_name};
 use super::pools::POOLS;
-use super::rights::{CLUSTER_ROLE, ROLE, put_back, roles};
+use super::rights::{CLUSTER_ROLE, ROLE, put, put_back, roles};
 use super::taint::add_agent;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/towpath-operator";
@@ -44,12 +44,7 @@ fn take(bed: &Bed, path: &str, (verb, resource, name): (&str, &str, Option<&str>
     }
     ensure!(taken == 1, "{taken} rules of {path} have {verb} {resource}");
     rules.retain(|rule| rule["verbs"] != json!([]));
-    bed.plane
-        .server
-        .admin()
-        .put(path, &role)?
-        .expect(200)
-        .map(drop)
+    put(bed, path, &role)
 }
 
 /// The API server's words for a verb that is not allowed.

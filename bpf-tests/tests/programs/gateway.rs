@@ -10,6 +10,7 @@ use testkit::packet::{Body, Frame};
 use testkit::testrun::{Input, Programs, REDIRECT};
 
 use crate::cache::pinned;
+use crate::case::on;
 use crate::world::*;
 
 /// The gateway's MAC.
@@ -28,11 +29,8 @@ fn know(programs: &Programs, net: &Net, entry: GatewayEntry) {
 /// Sends a packet of pod A, and returns the resulting frame.
 fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
     let input = Input {
-        frame: frame.bytes(),
-        ifindex: VETH_A.ifindex,
-        ingress_ifindex: VETH_A.ifindex,
         mark: 0,
-        gso_size: 0,
+        ..on(VETH_A, frame.bytes())
     };
     let output = programs.run(Program::FromEndpoint, &input).unwrap();
     assert_eq!(output.code, REDIRECT);

@@ -7,6 +7,7 @@ use loader::bpf::DatapathSettings;
 use testkit::packet::Body;
 use testkit::testrun::{Input, PASS, Programs};
 
+use crate::case::on;
 use crate::stack_flows::with_service_nat;
 use crate::world::*;
 
@@ -29,14 +30,10 @@ fn programs_use_the_layout_they_are_loaded_with() {
         for (hop_limit, destination, bits) in
             [(64, V4.host, own), (1, V4.peer, own | layout.exception())]
         {
+            let frame = from_a(&V4, destination, Body::Udp(1)).hop_limit(hop_limit);
             let input = Input {
-                frame: from_a(&V4, destination, Body::Udp(1))
-                    .hop_limit(hop_limit)
-                    .bytes(),
-                ifindex: VETH_A.ifindex,
-                ingress_ifindex: VETH_A.ifindex,
                 mark: u32::MAX,
-                gso_size: 0,
+                ..on(VETH_A, frame.bytes())
             };
             let output = programs.run(Program::FromEndpoint, &input).unwrap();
             assert_eq!(output.code, PASS);

@@ -8,6 +8,7 @@ use testkit::packet::Body;
 use testkit::testrun::{Input, REDIRECT};
 
 use crate::cache::pinned;
+use crate::case::on;
 use crate::world::*;
 
 /// An endpoint that the node does not have.
@@ -50,11 +51,8 @@ fn it_needs_one_port_more_and_has_one_part_in_the_quota() {
             let frame = from_a(&net, net.outside, body).ports(port, remote_port);
             let frame = frame.tcp(tcp::SYN, 1);
             let input = Input {
-                frame: frame.bytes(),
-                ifindex: VETH_A.ifindex,
-                ingress_ifindex: VETH_A.ifindex,
                 mark: 0,
-                gso_size: 0,
+                ..on(VETH_A, frame.bytes())
             };
             let output = programs.run(Program::FromEndpoint, &input).unwrap();
             assert_eq!(output.code, REDIRECT, "{body:?}");

@@ -7,7 +7,7 @@ use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
-use crate::node::Node;
+use crate::node::{Node, of_capacity};
 use crate::world::{Sent, Tuple};
 
 const CAPACITY: u32 = 1024;
@@ -47,12 +47,7 @@ fn echo_requests_with_one_id_are_told_apart() {
 #[test]
 fn a_flow_that_cannot_be_noted_is_not_opened() {
     for family in Family::ALL {
-        let settings = DatapathSettings {
-            flows_v4: CAPACITY,
-            flows_v6: CAPACITY,
-            ..DatapathSettings::default()
-        };
-        let node = Node::new(family, &settings);
+        let node = Node::new(family, &of_capacity(CAPACITY));
         let driver = node.driver;
         driver.must_send(tuple(0, 50_000), Kind::Udp);
         let notes = node.moved();

@@ -5,7 +5,7 @@ use datapath_common::outcome::DropReason;
 use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
-use crate::node::Node;
+use crate::node::{Node, of_capacity};
 use crate::world::{Driver, Sent, Tuple};
 
 const QUOTA: u32 = 512;
@@ -128,12 +128,7 @@ fn a_table_lends_to_its_own_flows_alone() {
 #[test]
 fn a_full_map_refuses_new_flows_and_keeps_the_old_ones() {
     for family in Family::ALL {
-        let settings = DatapathSettings {
-            flows_v4: CAPACITY,
-            flows_v6: CAPACITY,
-            ..DatapathSettings::default()
-        };
-        let node = Node::new(family, &settings);
+        let node = Node::new(family, &of_capacity(CAPACITY));
         let driver = node.driver;
         let idle: Vec<_> = (0..100)
             .map(|number| (flow(0, number), driver.connect(flow(0, number))))

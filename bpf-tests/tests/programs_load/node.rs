@@ -40,6 +40,16 @@ fn endpoint(ifindex: u32) -> AddressEntry {
     })
 }
 
+/// Settings with room for so many entries in each table of flows.
+pub(crate) fn of_capacity(entries: u32) -> DatapathSettings {
+    DatapathSettings {
+        flows_v4: entries,
+        flows_v6: entries,
+        inbound: entries,
+        ..DatapathSettings::default()
+    }
+}
+
 /// The node.
 pub(crate) struct Node {
     pub(crate) loaded: Lease,

@@ -2,10 +2,9 @@
 
 use datapath_common::abi::{Quota, Room, ShareKey, map};
 use datapath_common::outcome::DropReason;
-use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
-use crate::node::Node;
+use crate::node::{Node, of_capacity};
 use crate::sweeps::numbered;
 use crate::world::Sent;
 
@@ -17,12 +16,7 @@ const WANTED: u32 = 5;
 const REFUSALS_TO_STOP: u32 = 20;
 
 fn node(family: Family) -> Node {
-    let settings = DatapathSettings {
-        flows_v4: CAPACITY,
-        flows_v6: CAPACITY,
-        inbound: CAPACITY,
-        ..DatapathSettings::default()
-    };
+    let settings = of_capacity(CAPACITY);
     Node::with_pods(family, &settings, GREEDY + 1, 0)
 }
 

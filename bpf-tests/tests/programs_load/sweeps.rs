@@ -6,7 +6,7 @@ use flows::{Lifetimes, Used};
 use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
-use crate::node::Node;
+use crate::node::{Node, of_capacity};
 use crate::phases;
 use crate::world::{Driver, PODS, Sent, Tuple};
 
@@ -132,12 +132,7 @@ fn an_endpoint_that_is_not_known_yet_keeps_its_flows() {
 
 #[test]
 fn a_full_map_has_room_again_once_flows_are_over() {
-    let settings = DatapathSettings {
-        flows_v4: CAPACITY,
-        flows_v6: CAPACITY,
-        inbound: CAPACITY,
-        ..DatapathSettings::default()
-    };
+    let settings = of_capacity(CAPACITY);
     for family in Family::ALL {
         let mut node = Node::new(family, &settings);
         let driver = node.driver;
@@ -169,12 +164,7 @@ fn a_full_map_has_room_again_once_flows_are_over() {
 
 #[test]
 fn a_full_map_of_flows_from_the_outside_has_room_again_once_they_are_over() {
-    let settings = DatapathSettings {
-        flows_v4: CAPACITY,
-        flows_v6: CAPACITY,
-        inbound: CAPACITY,
-        ..DatapathSettings::default()
-    };
+    let settings = of_capacity(CAPACITY);
     for family in Family::ALL {
         let mut node = Node::new(family, &settings);
         let driver = node.driver;

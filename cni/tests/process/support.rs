@@ -107,8 +107,23 @@ pub(crate) fn willing(request: &Request) -> Answer {
     }
 }
 
+/// An address of ENI 1, as answers have it.
+fn given(address: &Value) -> Value {
+    json!({
+        "address": address,
+        "pool": "default",
+        "skip-masquerade": false,
+        "eni": {"number": 1, "id": "eni-0b", "mac": "0a:11:22:33:44:55"},
+        "gateway": "10.0.1.1",
+        "subnet": "10.0.1.0/24",
+        "vpc-cidrs": ["10.0.0.0/16"]
+    })
+}
+
 /// The answer to `PUT /v1/endpoints`.
 pub(crate) fn attachment(address: &Value) -> Value {
+    let mut given = given(address);
+    given["pod-gateway"] = json!("169.254.1.1");
     json!({
         "owner": {"container-id": CONTAINER, "interface": "eth0"},
         "netns": NETNS,
@@ -116,16 +131,7 @@ pub(crate) fn attachment(address: &Value) -> Value {
         "host-mac": "3e:bc:86:a9:b9:9a",
         "pod-mac": "3a:bc:86:a9:b9:9a",
         "mtu": 9001,
-        "addresses": [{
-            "address": address,
-            "pool": "default",
-            "skip-masquerade": false,
-            "eni": {"number": 1, "id": "eni-0b", "mac": "0a:11:22:33:44:55"},
-            "gateway": "10.0.1.1",
-            "subnet": "10.0.1.0/24",
-            "vpc-cidrs": ["10.0.0.0/16"],
-            "pod-gateway": "169.254.1.1"
-        }]
+        "addresses": [given]
     })
 }
 
@@ -133,15 +139,7 @@ pub(crate) fn attachment(address: &Value) -> Value {
 pub(crate) fn lease(address: &Value) -> Value {
     json!({
         "owner": {"container-id": CONTAINER, "interface": "eth0"},
-        "addresses": [{
-            "address": address,
-            "pool": "default",
-            "skip-masquerade": false,
-            "eni": {"number": 1, "id": "eni-0b", "mac": "0a:11:22:33:44:55"},
-            "gateway": "10.0.1.1",
-            "subnet": "10.0.1.0/24",
-            "vpc-cidrs": ["10.0.0.0/16"]
-        }],
+        "addresses": [given(address)],
         "expires-seconds": 600
     })
 }

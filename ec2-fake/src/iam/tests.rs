@@ -108,17 +108,19 @@ fn perform(cloud: &mut Cloud, caller: &str, call: Call) -> crate::Result<crate::
     cloud.call(NOW, caller, &request).outcome
 }
 
+/// The action of a call, and the code of its trial.
+fn trial(call: Call, cloud: &mut Cloud) -> (&'static str, String) {
+    let action = call.action();
+    let request = Request {
+        call,
+        dry_run: true,
+    };
+    let failure = cloud.call(NOW, "OPERATOR", &request).outcome.unwrap_err();
+    (action, failure.code)
+}
+
 /// The codes of trials of all calls.
 fn trials(cloud: &mut Cloud) -> Vec<(&'static str, String)> {
-    let trial = |call: Call, cloud: &mut Cloud| {
-        let action = call.action();
-        let request = Request {
-            call,
-            dry_run: true,
-        };
-        let failure = cloud.call(NOW, "OPERATOR", &request).outcome.unwrap_err();
-        (action, failure.code)
-    };
     let calls = calls(cloud);
     calls.into_iter().map(|call| trial(call, cloud)).collect()
 }
@@ -249,16 +251,9 @@ fn static_ip_trials(policy: Policy) -> Vec<(&'static str, String)> {
         max: None,
         next: None,
     });
-    let trial = |call: Call| {
-        let action = call.action();
-        let request = Request {
-            call,
-            dry_run: true,
-        };
-        let failure = cloud.call(NOW, "OPERATOR", &request).outcome.unwrap_err();
-        (action, failure.code)
-    };
-    [describe, associate].map(trial).into()
+    [describe, associate]
+        .map(|call| trial(call, &mut cloud))
+        .into()
 }
 
 #[test]

@@ -330,20 +330,24 @@ fn nothing_goes_that_the_bounds_or_the_settings_keep() {
     assert_eq!((marks(&off), off.shown("one")), (BTreeSet::new(), 9));
 }
 
+/// The agent asks for eight addresses, and claims the blocks of its first ENI alone.
+fn claim_the_primary_alone(bed: &mut Bed) {
+    let enis = bed.cloud.interfaces();
+    let primary: BTreeSet<String> = enis
+        .filter(|eni| eni.attachment.as_ref().is_some_and(|it| it.index == 0))
+        .flat_map(|eni| eni.addresses.blocks.iter().map(ToString::to_string))
+        .collect();
+    bed.request("one", 8);
+    claim(bed, &primary);
+}
+
 #[test]
 fn an_empty_eni_of_the_operator_goes_after_ten_minutes() {
     let mut bed = bed(14);
     assert_eq!(bed.cloud.interfaces().count(), 2);
     // Those of the second ENI go first: it is then empty.
     let before = bed.cloud.interfaces().count();
-    let primary: BTreeSet<String> = bed
-        .cloud
-        .interfaces()
-        .filter(|eni| eni.attachment.as_ref().is_some_and(|it| it.index == 0))
-        .flat_map(|eni| eni.addresses.blocks.iter().map(ToString::to_string))
-        .collect();
-    bed.request("one", 8);
-    claim(&mut bed, &primary);
+    claim_the_primary_alone(&mut bed);
     bed.until(Duration::from_mins(8), "no blocks left", |bed| {
         let blocks = bed.cloud.interfaces().map(|eni| eni.addresses.blocks.len());
         blocks.sum::<usize>() <= 9
@@ -364,14 +368,7 @@ fn an_empty_eni_of_the_operator_goes_after_ten_minutes() {
 fn release_with(planned: Planned) {
     let what = format!("{planned:?}");
     let mut bed = bed(14);
-    let primary: BTreeSet<String> = bed
-        .cloud
-        .interfaces()
-        .filter(|eni| eni.attachment.as_ref().is_some_and(|it| it.index == 0))
-        .flat_map(|eni| eni.addresses.blocks.iter().map(ToString::to_string))
-        .collect();
-    bed.request("one", 8);
-    claim(&mut bed, &primary);
+    claim_the_primary_alone(&mut bed);
     // The next write of the status is the one with the marks.
     bed.faults.planned = Some(planned);
     for _ in 0..160 {

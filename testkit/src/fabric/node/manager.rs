@@ -166,18 +166,7 @@ impl Manager {
 
     fn spawn(&mut self, node: &Netns, script: &str, arguments: &[&Path]) -> Result<()> {
         let mut shell = self.command(node, "unshare");
-        shell
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-ec",
-                script,
-                "sh",
-            ])
-            .args(arguments);
-        self.keep(&mut shell)
+        self.keep(with_own_mounts(&mut shell, script).args(arguments))
     }
 
     /// Starts a process that ends with this value.
@@ -256,19 +245,16 @@ pub fn udev(fabric: &Fabric, device: &str, files: &[(&str, String)]) -> Result<(
     fs::create_dir_all(&folder)?;
     write_files(&folder, files)?;
     let mut shell = fabric.node.command("unshare");
-    shell
-        .args([
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-ec",
-            UDEV_SCRIPT,
-            "sh",
-        ])
+    with_own_mounts(&mut shell, UDEV_SCRIPT)
         .arg(folder)
         .arg(device);
     command::run(&mut shell).map(drop)
+}
+
+/// Makes `unshare` run a script with mounts of its own. The script's arguments can follow.
+fn with_own_mounts<'a>(unshare: &'a mut Command, script: &str) -> &'a mut Command {
+    unshare.args(["--mount", "--propagation", "private"]);
+    unshare.args(["sh", "-ec", script, "sh"])
 }
 
 /// Writes files below a folder. NetworkManager reads only connections that no other user can read.
