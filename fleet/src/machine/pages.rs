@@ -28,8 +28,7 @@ impl Fleet {
         if !due.ids.is_empty() {
             self.reads.want(&Scope::Ids(due.ids));
         }
-        let follows_primary = self.settings.enis.primary_groups;
-        if follows_primary && self.reads.begin_primaries(&self.settings, at.now) {
+        if self.reads.begin_primaries(&self.settings, at.now) {
             self.ask_for_primaries();
         }
     }

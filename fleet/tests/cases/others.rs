@@ -99,10 +99,10 @@ fn a_listing_goes_on_with_the_page_that_had_no_answer_unless_many_have_none() {
     }
 }
 
-/// A leader of one node with two ENIs, beside so many ENIs of others that a listing has over ten
+/// A leader of one node with two ENIs, beside so many ENIs of others that a listing has sixteen
 /// pages.
 fn crowded() -> Bed {
-    let mut bed = bed(11 * PAGE);
+    let mut bed = bed(16 * PAGE);
     bed.lead();
     bed.request("one", 12);
     bed.until(MINUTE, "12 addresses", |bed| bed.shown("one") >= 12);

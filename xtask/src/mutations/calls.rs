@@ -178,13 +178,35 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         number: 39,
         symptom: "An idle operator makes many calls",
+        mutants: &[
+            Mutant {
+                guard: "larger clusters are listed less often",
+                file: "fleet/src/reads.rs",
+                code: "let paced = LISTED.saturating_mul(self.pages).max(LISTED_LEAST);",
+                without: "let paced = GATHERED.min(LISTED.saturating_mul(self.pages));",
+                test: fleet(
+                    "scale::a_cluster_comes_up_with_500_nodes_within_130_seconds_and_costs_nothing_then",
+                ),
+            },
+            Mutant {
+                guard: "ENIs of others count for the pace of listings",
+                file: "fleet/src/reads.rs",
+                code: "self.pages = reading.pages;",
+                without: "self.pages = 1;",
+                test: fleet("others::listings_are_the_rarer_the_more_enis_others_have"),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "ENIs keep the security groups that the primary ENI had",
         mutants: &[Mutant {
-            guard: "larger clusters are listed less often",
-            file: "fleet/src/reads.rs",
-            code: "let paced = LISTED.saturating_mul(pages).max(LISTED_LEAST);",
-            without: "let paced = GATHERED.min(LISTED.saturating_mul(pages).max(LISTED_LEAST));",
+            guard: "primary ENIs are read by id where listings are rare",
+            file: "fleet/src/machine/pages.rs",
+            code: "if self.reads.begin_primaries(&self.settings, at.now) {",
+            without: "if false {",
             test: fleet(
-                "scale::a_cluster_comes_up_with_500_nodes_within_130_seconds_and_costs_nothing_then",
+                "others::groups_follow_those_of_the_primary_eni_within_two_minutes_beside_many_others",
             ),
         }],
     },
