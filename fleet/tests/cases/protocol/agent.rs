@@ -14,6 +14,8 @@ use kubernetes::node::{backup, marks};
 use kubernetes::operation::node::NodeDocument;
 use serde_json::{Value, json};
 
+use super::foreign::size;
+
 pub(super) type Pods = PodsOnEnis<fn(&str) -> Option<bool>>;
 
 /// An agent.
@@ -220,8 +222,19 @@ impl Agent {
         leases.map(|lease| lease.address).collect()
     }
 
-    /// Checks that each block of the document is in one state of the allocator, and that there are
-    /// no others.
+    /// The addresses that it can give, has given, lets rest or gave back.
+    pub(super) fn known(&self) -> u64 {
+        let views = self.allocator().blocks();
+        let there = views.iter().filter(|view| view.life != Life::Gone);
+        let states = there.map(|view| {
+            let states = &view.counts;
+            states.free + states.claimed + states.unclaimed + states.cooling
+        });
+        states.sum()
+    }
+
+    /// Checks that each block of the document is in one state of the allocator, that there are no
+    /// others, and that each of their addresses is in one state.
     pub(super) fn check(&self) {
         let Some(seen) = self.seen.as_ref().filter(|_| self.is_in_force) else {
             return;
@@ -233,6 +246,15 @@ impl Agent {
         let mut announced: Vec<IpNet> = announced.blocks.iter().map(|block| block.cidr).collect();
         announced.sort_unstable();
         assert_eq!(there, announced, "{}: blocks", self.name);
+        let shown: u64 = there.iter().map(size).sum();
+        assert_eq!(self.known(), shown, "{}: {views:#?}", self.name);
+    }
+
+    /// True if this version of its object is in force.
+    pub(super) fn goes_by(&self, object: &Value) -> bool {
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        let seen = self.seen.as_ref().filter(|_| self.is_in_force);
+        seen.is_some_and(|seen| version(seen) == version(object))
     }
 }
 

@@ -1,5 +1,6 @@
 //! An operator of another project. It uses objects that it read up to a minute ago, sees no claim
-//! that came and went between two reads, and ignores versions.
+//! that came and went between two reads, and ignores versions. Nodes with an agent of that project
+//! are none of its own here: the two have a race in which a pod's address is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,6 +13,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::super::bed::Bed;
+use super::cilium;
 use super::play::Random;
 
 /// Its cache is read again within so many seconds.
@@ -75,11 +77,13 @@ impl Foreign {
 
     /// Reads all objects, and writes each status as EC2 has it.
     fn read(&mut self, bed: &mut Bed) {
-        let names: Vec<String> = bed.api.objects.keys().cloned().collect();
+        let mut names: Vec<String> = bed.api.objects.keys().cloned().collect();
+        names.retain(|name| name != cilium::NAME);
         for name in names {
             publish(bed, &name);
         }
         self.cache = bed.api.objects.clone();
+        self.cache.remove(cilium::NAME);
         let mut idle = BTreeMap::new();
         for object in self.cache.values() {
             for block in unclaimed(object) {
@@ -130,7 +134,7 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The blocks that an object's status shows.
-fn shown(object: &Value) -> BTreeSet<IpNet> {
+pub(super) fn shown(object: &Value) -> BTreeSet<IpNet> {
     let enis = object["status"]["eni"]["enis"].as_object();
     let mut all = BTreeSet::new();
     for (_, eni) in enis.into_iter().flatten() {
@@ -144,13 +148,20 @@ fn shown(object: &Value) -> BTreeSet<IpNet> {
     all
 }
 
-/// The blocks that an object's status shows and its agent does not claim.
-fn unclaimed(object: &Value) -> BTreeSet<IpNet> {
+/// The blocks that an object's agent claims.
+pub(super) fn claimed(object: &Value) -> BTreeSet<IpNet> {
     let allocated = object["spec"]["ipam"]["pools"]["allocated"].as_array();
     let lists = allocated.into_iter().flatten();
     let texts = lists.flat_map(|entry| texts(&entry["cidrs"]));
-    let claimed: BTreeSet<IpNet> = texts.map(|text| text.parse().unwrap()).collect();
-    shown(object).difference(&claimed).copied().collect()
+    texts.map(|text| text.parse().unwrap()).collect()
+}
+
+/// The blocks that an object's status shows and its agent does not claim.
+fn unclaimed(object: &Value) -> BTreeSet<IpNet> {
+    shown(object)
+        .difference(&claimed(object))
+        .copied()
+        .collect()
 }
 
 /// Unassigns a block from the node's ENI in EC2. Returns false if no ENI has it.

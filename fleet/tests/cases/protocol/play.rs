@@ -1,24 +1,28 @@
-//! One play: two agents, the operators, the API server and EC2.
+//! One play: two agents, one of Cilium, the operators, the API server and EC2.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use fleet::{ReleaseMode, Settings};
-use ipam::{Life, Time};
+use ipam::Time;
 use ipnet::IpNet;
 use kubernetes::node::marks;
 use serde_json::{Value, json};
 
 use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
 use super::agent::Agent;
-use super::foreign::{Foreign, size};
+use super::cilium::{self, Cilium};
+use super::foreign::{Foreign, shown, size};
 
 /// The longest time for which an agent does not reach the API server.
 const OUTAGE: Duration = Duration::from_mins(10);
 /// Time after a restore from a backup in which the operator is at work.
 const SETTLED: Duration = Duration::from_mins(2);
+
+/// The agent of Cilium acts so often, and beside the other operator each second.
+const HOP: Duration = Duration::from_secs(5);
 
 /// Events of a play.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +36,9 @@ pub(super) struct Counts {
     pub(super) restored: usize,
     /// Blocks that an operator of another project had taken back.
     pub(super) foreign: usize,
+    /// Blocks that Cilium's agent used again, and those with pods whose release was under way.
+    pub(super) reused: usize,
+    pub(super) raced: usize,
 }
 
 impl AddAssign for Counts {
@@ -44,6 +51,8 @@ impl AddAssign for Counts {
         self.late_calls += other.late_calls;
         self.restored += other.restored;
         self.foreign += other.foreign;
+        self.reused += other.reused;
+        self.raced += other.raced;
     }
 }
 
@@ -73,6 +82,7 @@ pub(super) struct Play {
     seed: u64,
     bed: Bed,
     agents: Vec<Agent>,
+    cilium: Cilium,
     random: Random,
     /// Agents' writes in flight.
     late: Vec<(Time, String, Value)>,
@@ -82,6 +92,9 @@ pub(super) struct Play {
     foreign: Option<Foreign>,
     /// The last restore from a backup.
     restored: Option<Time>,
+    /// A status may show blocks that EC2 has taken back: another operator was at work, or the API
+    /// server was restored.
+    may_be_behind: bool,
     /// Objects as they were at times of the last hour.
     backups: VecDeque<(Time, BTreeMap<String, Value>)>,
     counts: Counts,
@@ -98,17 +111,20 @@ impl Play {
             bed.add_node(name, "m5.large", "subnet-a");
             agents.push(Agent::new(name, bed.now));
         }
+        bed.add_node(cilium::NAME, "m5.large", "subnet-a");
         bed.run(Duration::from_secs(30));
         bed.lead();
         Self {
             seed,
             bed,
             agents,
+            cilium: Cilium::default(),
             random: Random::new(seed),
             late: Vec::new(),
             no_leader_until: Time::default(),
             foreign: None,
             restored: None,
+            may_be_behind: false,
             backups: VecDeque::new(),
             counts: Counts::default(),
         }
@@ -134,17 +150,23 @@ impl Play {
                     self.apply(&name, &patch);
                 }
             }
+            self.cilium.rest(&mut self.bed, &mut self.random);
             self.bed.run(Duration::from_secs(5));
             self.check();
+            self.check_objects();
         }
         self.bed.assert_at_rest(&format!("play {}", self.seed));
         for number in 0..self.agents.len() {
             self.see(number);
-            self.count(number);
+            let agent = &self.agents[number];
+            self.count(&agent.name, agent.known());
         }
+        self.count(cilium::NAME, self.cilium.known());
         let unassigned = self.bed.calls("UnassignPrivateIpAddresses");
         Counts {
             unassigned,
+            reused: self.cilium.reused,
+            raced: self.cilium.raced,
             ..self.counts
         }
     }
@@ -152,7 +174,9 @@ impl Play {
     /// One step of anybody.
     pub(super) fn step(&mut self) {
         let number = usize::try_from(self.random.below(2)).unwrap();
-        match self.random.below(100) {
+        let draw = self.random.below(100);
+        let is_of_pods = (50..74).contains(&draw);
+        match draw {
             0..30 => self.see(number),
             30..50 => self.write(number),
             50..62 => self.pods(number, true),
@@ -164,13 +188,16 @@ impl Play {
             }
             75 => self.lose_leader(),
             76 => self.disturb(),
-            77 if self.random.below(8) == 0 => self.make_again(number),
+            77 if self.random.below(8) == 0 => self.make_again(),
             78 if self.random.below(4) == 0 => self.hand_over(),
             79 if self.random.below(8) == 0 => self.restore(),
             _ => self.pass(),
         }
         self.back_up();
         self.check();
+        if !is_of_pods {
+            self.check_objects();
+        }
     }
 
     /// Time passes.
@@ -181,12 +208,11 @@ impl Play {
             let late = self.late.iter().map(|(at, _, _)| *at);
             let led = Some(self.no_leader_until).filter(|_| !self.bed.lease.is_led);
             let next = late.chain(led).filter(|at| *at > self.bed.now).min();
-            let mut hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
-            if self.foreign.is_some() {
-                hop = Duration::from_secs(1);
-            }
-            self.bed.run(hop.max(Duration::from_secs(1)));
+            let hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
+            let most = self.foreign.as_ref().map_or(HOP, |_| HOP / 5);
+            self.bed.run(hop.clamp(Duration::from_millis(1), most));
             let now = self.bed.now;
+            self.cilium.work(&mut self.bed, &mut self.random);
             if let Some(foreign) = &mut self.foreign {
                 self.counts.foreign += foreign.work(&mut self.bed, &mut self.random);
             }
@@ -345,7 +371,12 @@ impl Play {
         }
         let which = usize::try_from(self.random.below(count)).unwrap();
         self.counts.restored += 1;
+        // Cilium's agent has no guard against a status of long ago.
+        let kept = self.bed.api.objects.remove(cilium::NAME);
         self.bed.api.objects = self.backups[which].1.clone();
+        let kept = kept.map(|object| (cilium::NAME.to_owned(), object));
+        self.bed.api.objects.extend(kept);
+        self.may_be_behind = true;
         self.backups.truncate(which + 1);
         self.late.clear();
         self.bed.faults.planned = None;
@@ -358,7 +389,9 @@ impl Play {
         let now = self.bed.now;
         let is_due = |(at, _): &(Time, _)| now.since(*at) >= Duration::from_mins(5);
         if self.backups.back().is_none_or(is_due) {
-            self.backups.push_back((now, self.bed.api.objects.clone()));
+            let mut objects = self.bed.api.objects.clone();
+            objects.remove(cilium::NAME);
+            self.backups.push_back((now, objects));
         }
         while self.backups.len() > 12 {
             self.backups.pop_front();
@@ -406,8 +439,10 @@ impl Play {
         }
     }
 
-    fn make_again(&mut self, number: usize) {
-        let name = self.agents[number].name.clone();
+    fn make_again(&mut self) {
+        let which = usize::try_from(self.random.below(3)).unwrap();
+        let agent = self.agents.get(which);
+        let name = agent.map_or(cilium::NAME, |it| it.name.as_str()).to_owned();
         if self.bed.api.objects.contains_key(&name) {
             self.counts.made_again += 1;
             self.bed.api.delete(&name, self.bed.now);
@@ -416,30 +451,15 @@ impl Play {
 
     /// Checks that the addresses that an agent can give, has given, rests or releases are those that
     /// EC2 has on the ENIs of its instance, less those that the operator takes back.
-    fn count(&self, number: usize) {
-        let agent = &self.agents[number];
-        let object = &self.bed.api.objects[&agent.name];
-        let attached = self.attached(agent);
-        let marked = marks::blocks(object);
+    fn count(&self, name: &str, known: u64) {
+        let attached = self.attached(name);
+        let marked = marks::blocks(&self.bed.api.objects[name]);
         // EC2 may have taken them back, and the mark goes later.
-        let leaving = marked.iter().filter(|it| attached.contains(it));
+        let leaving = marked.intersection(&attached);
         let leaving: u64 = leaving.map(size).sum();
-        let of_v4 = |net: &&IpNet| net.addr().is_ipv4();
-        let attached: u64 = attached.iter().filter(of_v4).map(size).sum();
-        let views = agent.allocator().blocks();
-        let there = views.iter().filter(|view| view.life != Life::Gone);
-        let states = there.map(|view| {
-            let states = &view.counts;
-            states.free + states.claimed + states.unclaimed + states.cooling
-        });
-        let known: u64 = states.sum();
+        let attached: u64 = attached.iter().map(size).sum();
         let seed = self.seed;
-        assert_eq!(
-            known + leaving,
-            attached,
-            "play {seed}, {}: {views:#?}",
-            agent.name
-        );
+        assert_eq!(known + leaving, attached, "play {seed}, {name}");
     }
 
     /// Checks that each pod's address is on an ENI of its instance, and that each block of a node
@@ -452,24 +472,74 @@ impl Play {
         self.agents.iter().for_each(Agent::check);
     }
 
+    /// Checks that no status shows a block that is marked or that EC2 has taken back, and that all
+    /// addresses are in one state.
+    fn check_objects(&mut self) {
+        let (seed, now) = (self.seed, self.bed.now);
+        self.may_be_behind |= self.foreign.is_some();
+        let mut is_behind = self.foreign.is_some();
+        for (name, object) in &self.bed.api.objects {
+            let (attached, shown) = (self.attached(name), shown(object));
+            is_behind |= !shown.is_subset(&attached);
+            let marked = marks::blocks(object);
+            let both: Vec<_> = shown.intersection(&marked).collect();
+            assert!(both.is_empty(), "play {seed}, {name}: {both:?} at {now:?}");
+        }
+        assert!(
+            self.may_be_behind || !is_behind,
+            "play {seed}: a status shows what EC2 has taken back at {now:?}"
+        );
+        self.may_be_behind &= is_behind;
+        self.agents.iter().for_each(|agent| self.balance(agent));
+    }
+
+    /// Checks an agent whose object is the current one: the addresses that it can give, has given,
+    /// rests or releases, those that the operator takes back, and those that no status shows yet are
+    /// all that EC2 has.
+    fn balance(&self, agent: &Agent) {
+        let name = &agent.name;
+        let object = self.bed.api.objects.get(name);
+        let Some(object) = object.filter(|it| agent.goes_by(it)) else {
+            return;
+        };
+        let (attached, shown) = (self.attached(name), shown(object));
+        if !shown.is_subset(&attached) {
+            return;
+        }
+        let marked = marks::blocks(object);
+        let leaving = marked.intersection(&attached).map(size);
+        let fresh = attached.difference(&shown);
+        let fresh = fresh.filter(|it| !marked.contains(it)).map(size);
+        let known = agent.known() + leaving.sum::<u64>() + fresh.sum::<u64>();
+        let attached: u64 = attached.iter().map(size).sum();
+        let (seed, now) = (self.seed, self.bed.now);
+        assert_eq!(known, attached, "play {seed}, {name} at {now:?}");
+    }
+
     /// An address that a pod has and that is on no ENI of its instance, with the agent's name.
     fn lost(&self) -> Option<(&str, IpAddr)> {
-        self.agents.iter().find_map(|agent| {
-            let nets = self.attached(agent);
-            let mut held = agent.held().into_iter();
+        let ours = self
+            .agents
+            .iter()
+            .map(|agent| (agent.name.as_str(), agent.held()));
+        let cilium = (cilium::NAME, self.cilium.pods.clone());
+        ours.chain([cilium]).find_map(|(name, held)| {
+            let nets = self.attached(name);
+            let mut held = held.into_iter();
             let lost = held.find(|address| !nets.iter().any(|net| net.contains(address)));
-            lost.map(|address| (agent.name.as_str(), address))
+            lost.map(|address| (name, address))
         })
     }
 
-    /// The blocks for pods that EC2 has on the ENIs of an agent's instance.
-    fn attached(&self, agent: &Agent) -> Vec<IpNet> {
-        let instance = format!("i-{}", agent.name);
+    /// The blocks for pods that EC2 has on the ENIs of a node's instance.
+    fn attached(&self, name: &str) -> BTreeSet<IpNet> {
+        let instance = format!("i-{name}");
         let enis = self.bed.cloud.interfaces().filter(|eni| {
             let attachment = eni.attachment.as_ref();
             attachment.is_some_and(|it| it.instance == instance)
         });
-        enis.flat_map(|eni| eni.addresses.blocks.iter().copied())
-            .collect()
+        let blocks = enis.flat_map(|eni| &eni.addresses.blocks);
+        let of_v4 = blocks.filter(|net| net.addr().is_ipv4());
+        of_v4.copied().collect()
     }
 }
