@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ec2_fake::world::World;
 use ec2_fake::{Ask, Call, Change, Create, Fault, FaultKind, LoggedPage, Modify, Request};
 use serde_json::json;
 
@@ -16,20 +17,24 @@ fn bed(others: usize) -> Bed {
     let mut document = document();
     let groups = document["groups"].as_array_mut().unwrap();
     groups.push(json!({"id": "sg-2", "vpc": "vpc-1", "name": "other"}));
-    let mut world = world_of(document);
-    world.settings.throttle = false;
-    world.settings.interface_quota = 100_000;
-    let mut bed = Bed::new(&world);
-    bed.add_node("one", "m5.large", "subnet-a");
-    crowd(&mut bed, others);
+    let mut bed = empty_bed(world_of(document));
+    crowd(&mut bed, "subnet-a", others);
     bed.run(MINUTE);
     bed
 }
 
+fn empty_bed(mut world: World) -> Bed {
+    world.settings.throttle = false;
+    world.settings.interface_quota = 100_000;
+    let mut bed = Bed::new(&world);
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed
+}
+
 /// Others create ENIs.
-fn crowd(bed: &mut Bed, count: usize) {
+fn crowd(bed: &mut Bed, subnet: &str, count: usize) {
     let create = Create {
-        subnet: "subnet-a".to_owned(),
+        subnet: subnet.to_owned(),
         ipv4: Ask {
             count: 2,
             ..Ask::default()
@@ -65,7 +70,7 @@ fn enis_of_others_are_read_by_listings_alone() {
     let before = listings(&bed);
     // Some are always so new that EC2 still creates them when a listing shows them.
     for _ in 0..180 {
-        crowd(&mut bed, 4);
+        crowd(&mut bed, "subnet-a", 4);
         bed.run(Duration::from_secs(1));
     }
     assert!(listings(&bed) > before);
@@ -74,6 +79,27 @@ fn enis_of_others_are_read_by_listings_alone() {
         .collect();
     assert!(others.is_empty(), "read by id: {others:?}");
     bed.assert_true("beside others");
+}
+
+/// The account's other VPCs can have far more ENIs.
+#[test]
+fn r21_a_listing_shows_the_clusters_vpc_alone_in_pages_of_500() {
+    let mut document = document();
+    document["vpcs"] = json!([
+        {"id": "vpc-1", "cidrs": ["10.0.0.0/8"]}, {"id": "vpc-2", "cidrs": ["172.16.0.0/12"]}
+    ]);
+    let far = json!({"id": "subnet-z", "vpc": "vpc-2", "zone": "a", "ipv4": "172.16.0.0/16"});
+    document["subnets"].as_array_mut().unwrap().push(far);
+    let mut bed = empty_bed(world_of(document));
+    crowd(&mut bed, "subnet-z", PAGE + 1);
+    bed.run(MINUTE);
+    bed.lead();
+    let most = |bed: &Bed| pages(bed).map(|it| it.items).max();
+    bed.run(MINUTE * 6);
+    assert_eq!(most(&bed), Some(1), "the ENI of the node");
+    crowd(&mut bed, "subnet-a", PAGE + 1);
+    bed.run(MINUTE * 6);
+    assert_eq!(most(&bed), Some(PAGE));
 }
 
 #[test]
