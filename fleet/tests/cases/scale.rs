@@ -10,6 +10,8 @@ use serde_json::json;
 use super::bed::{Bed, CLUSTER, document, world, world_of};
 use fleet::Settings;
 
+/// Bytes of an ENI with a prefix in an answer of EC2.
+const ENI: usize = 2_570;
 /// Zones, each with a subnet of 65,536 addresses: a node takes up to 32 of them.
 const ZONES: [char; 4] = ['a', 'b', 'c', 'd'];
 
@@ -131,8 +133,11 @@ fn all_nodes_of_a_cold_cluster_are_served_within_the_bound_of_the_buckets() {
     // In a small cluster the time of a single node matters.
     let single = Duration::from_secs(if is_full { 0 } else { 10 });
     let begun = Instant::now();
-    assert_cold(count, (bound.mul_f64(1.06) + single).as_secs());
+    let mut bed = assert_cold(count, (bound.mul_f64(1.06) + single).as_secs());
     let took = begun.elapsed();
+    if is_full {
+        assert_costs(&mut bed);
+    }
     println!(
         "{count} nodes: bound {bound:?}, simulated in {took:?}, {}",
         memory()
@@ -238,12 +243,81 @@ fn a_cluster_comes_up_with_150_nodes_within_45_seconds() {
 fn a_cluster_comes_up_with_500_nodes_within_130_seconds_and_costs_nothing_then() {
     let mut bed = assert_cold(500, 130);
     assert_rate(&bed);
+    assert_costs(&mut bed);
+}
+
+/// A cluster at rest costs few calls and no writes, and a new leader is at work soon.
+fn assert_costs(bed: &mut Bed) {
     bed.run(Duration::from_mins(5));
     let (calls, writes) = (bed.cloud.log().count(), bed.api.writes.clone());
     bed.run(Duration::from_mins(30));
+    let listed = bed.cloud.log().skip(calls);
+    let listed = listed.filter(|it| it.action == "DescribeNetworkInterfaces");
+    let listed = listed.filter_map(|it| it.page.as_ref()).map(|it| it.items);
+    let listed = 2 * listed.sum::<usize>() * ENI;
     let calls = bed.cloud.log().count() - calls;
     assert!(calls <= 360, "{calls} calls in 30 min");
     assert_eq!(bed.api.writes, writes);
+    let nodes = bed.api.objects.len();
+    // A page of the listing every ten seconds, and one listing more in half an hour.
+    let most = (360 * 500 + 2 * 2 * nodes) * ENI;
+    assert!(listed <= most, "{listed} bytes listed in an hour");
+    let took = take_over(bed);
+    assert!(took <= Duration::from_secs(40), "{took:?}");
+    let mega = |bytes: usize| format!("{} MB", bytes / 1_000_000);
+    let milli = calls * 1000 / (30 * 60);
+    let written = writes.values().max().unwrap();
+    for [cost, cilium, ours, target] in [
+        [
+            "calls a second at rest".to_owned(),
+            "0.3, and a listing each minute".to_owned(),
+            format!("0.{milli:03}"),
+            "0.2".to_owned(),
+        ],
+        [
+            "ENIs listed an hour at rest".to_owned(),
+            mega(60 * 2 * nodes * ENI),
+            mega(listed),
+            mega(most),
+        ],
+        [
+            "writes at rest".to_owned(),
+            "0".to_owned(),
+            "0".to_owned(),
+            "0".to_owned(),
+        ],
+        [
+            "most writes of a new node".to_owned(),
+            "2, and repetitions".to_owned(),
+            written.to_string(),
+            "3".to_owned(),
+        ],
+        [
+            "from a leader's end to the next change".to_owned(),
+            "15 s, and a listing".to_owned(),
+            format!("{:.1} s", took.as_secs_f64()),
+            "40 s".to_owned(),
+        ],
+    ] {
+        println!("bench operator cost: {cost} | {nodes} | {cilium} | {ours} | {target}");
+    }
+}
+
+/// A leader dies as a node wants more addresses, and another one leads once the Lease is over. Returns
+/// the time until the next change of EC2.
+fn take_over(bed: &mut Bed) -> Duration {
+    let assigned = bed.calls("AssignPrivateIpAddresses");
+    bed.request(&name(0), 30);
+    bed.kill();
+    let lease = Duration::from_secs(15);
+    bed.run(lease);
+    assert_eq!(bed.calls("AssignPrivateIpAddresses"), assigned);
+    bed.lead();
+    let limit = Duration::from_mins(2);
+    lease
+        + bed.until(limit, "an assignment", |bed| {
+            bed.calls("AssignPrivateIpAddresses") > assigned
+        })
 }
 
 /// Creations come at the configured rate once the first burst is over: 0.8 of 5 a second.

@@ -6,10 +6,12 @@ use anyhow::{Context as _, Result};
 use crate::console;
 use crate::process;
 
-/// Words that begin a row in the output of a test, followed by the row's cells.
-const ROW: &str = "bench operator: ";
-/// The header of the table.
-const HEADER: [&str; 6] = [
+/// Words that begin a row of the table of times in the output of a test, before the row's cells.
+const TIME: &str = "bench operator: ";
+/// Words that begin a row of the table of costs.
+const COST: &str = "bench operator cost: ";
+/// The header of the table of times.
+const TIMES: [&str; 6] = [
     "nodes",
     "Cilium's operator, computed",
     "bound of EC2's rates",
@@ -18,7 +20,16 @@ const HEADER: [&str; 6] = [
     "peak memory",
 ];
 
-/// Simulates the clusters and prints their table. A quick run leaves the largest one out.
+/// The header of the table of costs.
+const COSTS: [&str; 5] = [
+    "cost",
+    "nodes",
+    "Cilium's operator, computed",
+    "ours",
+    "target",
+];
+
+/// Simulates the clusters and prints their tables. A quick run leaves the largest one out.
 ///
 /// # Errors
 /// When a target is missed.
@@ -38,14 +49,15 @@ pub(super) fn run(is_quick: bool) -> Result<()> {
         command.env("TOWPATH_FULL", "1");
     }
     let output = process::output(&mut command).context("a simulated cluster missed its target")?;
-    println!("\n{}", console::table(&HEADER, &rows(&output)));
+    println!("\n{}", console::table(&TIMES, &rows(TIME, &output)));
+    println!("\n{}", console::table(&COSTS, &rows(COST, &output)));
     Ok(())
 }
 
-/// The rows in the output of tests.
-fn rows(output: &str) -> Vec<Vec<String>> {
+/// The rows in the output of tests that begin with these words.
+fn rows(words: &str, output: &str) -> Vec<Vec<String>> {
     // A test's name precedes its output on the line.
-    let cells = output.lines().filter_map(|line| line.split_once(ROW));
+    let cells = output.lines().filter_map(|line| line.split_once(words));
     cells
         .map(|(_, cells)| cells.split(" | ").map(str::to_owned).collect())
         .collect()
@@ -53,15 +65,14 @@ fn rows(output: &str) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::rows;
+    use super::{COST, TIME, rows};
 
     #[test]
     fn rows_are_found_after_names_of_tests() {
-        let output =
-            "test scale::a ... bench operator: 150 | 3 min | 28 s | 30 s | 45 s | 9 MB\nok\n";
-        assert_eq!(
-            rows(output),
-            [["150", "3 min", "28 s", "30 s", "45 s", "9 MB"]]
-        );
+        let output = "test scale::a ... bench operator: 150 | 3 min | 28 s | 30 s | 45 s | 9 MB\n\
+                      bench operator cost: writes | 150 | 0 | 0 | 0\nok\n";
+        let times = [["150", "3 min", "28 s", "30 s", "45 s", "9 MB"]];
+        assert_eq!(rows(TIME, output), times);
+        assert_eq!(rows(COST, output), [["writes", "150", "0", "0", "0"]]);
     }
 }
