@@ -30,6 +30,44 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        number: 30,
+        symptom: "Two nodes have one block after a pool changed",
+        mutants: &[Mutant {
+            guard: "blocks of nodes are taken, whatever pools they are of",
+            file: "ipam/src/cluster/ledger.rs",
+            code: "        for block in node.blocks() {\n            self.held.take(block, name);\n        }\n",
+            without: "",
+            test: cases(
+                "towpath-ipam",
+                "cluster::pools::a_pool_that_shrinks_takes_no_block_from_a_node_and_gives_none_twice",
+            ),
+        }],
+    },
+    Fault {
+        number: 33,
+        symptom: "Objects of nodes that are gone keep their addresses",
+        mutants: &[
+            Mutant {
+                guard: "the object of an ended instance without a Node goes",
+                file: "fleet/src/machine/objects/removal.rs",
+                code: "Some(state) if !state.is_there => Some(Removal::Delete),",
+                without: "Some(state) if !state.is_there => None,",
+                test: fleet(
+                    "objects::an_object_goes_when_its_node_is_absent_and_its_instance_ended",
+                ),
+            },
+            Mutant {
+                guard: "that of an instance that runs stays",
+                file: "fleet/src/machine/objects/removal.rs",
+                code: "Some(state) if !state.is_there =>",
+                without: "Some(_) =>",
+                test: fleet(
+                    "objects::an_object_goes_when_its_node_is_absent_and_its_instance_ended",
+                ),
+            },
+        ],
+    },
+    Fault {
         number: 0,
         symptom: "A pod has an address that another project's operator has unassigned",
         mutants: &[

@@ -17,12 +17,34 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         number: 12,
         symptom: "An address is unassigned under a new pod",
+        mutants: &[
+            Mutant {
+                guard: "a block that is claimed again is not unassigned",
+                file: "fleet/src/member/release/marked.rs",
+                code: "leaving.retain(|it| !self.returning.contains(it));",
+                without: "leaving.retain(|_| true);",
+                test: fleet(
+                    "release::a_block_that_is_claimed_again_stays_while_no_write_gets_through",
+                ),
+            },
+            Mutant {
+                guard: "agents that use a block before they have written so have time to write",
+                file: "fleet/src/member/release/mod.rs",
+                code: "RETURN_TIME_OF_OTHERS: Duration = Duration::from_mins(1);",
+                without: "RETURN_TIME_OF_OTHERS: Duration = Duration::from_secs(1);",
+                test: fleet("protocol::no_address_is_both_given_and_unassigned"),
+            },
+        ],
+    },
+    Fault {
+        number: 15,
+        symptom: "The operator serves no new nodes after one call that has no answer",
         mutants: &[Mutant {
-            guard: "a block that is claimed again is not unassigned",
-            file: "fleet/src/member/release/marked.rs",
-            code: "leaving.retain(|it| !self.returning.contains(it));",
-            without: "leaving.retain(|_| true);",
-            test: fleet("release::a_block_that_is_claimed_again_stays_while_no_write_gets_through"),
+            guard: "a work without an answer counts as lost after half a minute",
+            file: "fleet/src/machine/works.rs",
+            code: "if now.since(*since) < LOST {",
+            without: "if now.since(*since) < Duration::MAX {",
+            test: fleet("objects::work_that_is_never_answered_is_handed_out_again"),
         }],
     },
     Fault {
@@ -57,6 +79,19 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        number: 19,
+        symptom: "A hidden limiter slows calls down",
+        mutants: &[Mutant {
+            guard: "calls go at the configured rate",
+            file: "cloud/src/call/budget/bucket.rs",
+            code: "per_second: self.per_second * share,",
+            without: "per_second: self.per_second * share * 0.9,",
+            test: fleet(
+                "scale::a_cluster_comes_up_with_500_nodes_within_130_seconds_and_costs_nothing_then",
+            ),
+        }],
+    },
+    Fault {
         number: 20,
         symptom: "A listing ends after its first page",
         mutants: &[Mutant {
@@ -68,6 +103,17 @@ pub(super) const FAULTS: &[Fault] = &[
                 "towpath-fleet",
                 "machine::pages::tests::a_page_with_a_token_is_followed_by_the_next_one",
             ),
+        }],
+    },
+    Fault {
+        number: 21,
+        symptom: "A listing shows all ENIs of the account in one page",
+        mutants: &[Mutant {
+            guard: "a listing is of the cluster's VPCs",
+            file: "fleet/src/reads.rs",
+            code: "            self.vpcs.clone()\n",
+            without: "            BTreeSet::new()\n",
+            test: fleet("others::r21_a_listing_shows_the_clusters_vpc_alone_in_pages_of_500"),
         }],
     },
     Fault {

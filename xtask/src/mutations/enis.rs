@@ -163,6 +163,17 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        number: 16,
+        symptom: "A node waits a minute for its first address",
+        mutants: &[Mutant {
+            guard: "the ENIs of a new instance are read at once",
+            file: "fleet/src/reads.rs",
+            code: "Scope::Instances(ids) => self.instances.want(ids),",
+            without: "Scope::Instances(ids) => drop(ids.clone()),",
+            test: fleet("one_node::a_new_node_has_its_first_address_within_three_seconds"),
+        }],
+    },
+    Fault {
         number: 25,
         symptom: "An ENI is in a public subnet, its node in a private one",
         mutants: &[Mutant {
@@ -172,6 +183,19 @@ pub(super) const FAULTS: &[Fault] = &[
             without: "            &[Rule::Zone]\n",
             test: fleet(
                 "reports_network::r25_enis_follow_the_node_s_route_table_before_a_subnet_with_more_room",
+            ),
+        }],
+    },
+    Fault {
+        number: 26,
+        symptom: "A node whose own subnet is not among the chosen ones is not served",
+        mutants: &[Mutant {
+            guard: "the ENIs of an instance count whatever their subnets are",
+            file: "cloud/src/node/share.rs",
+            code: "Role::Counted => share.counted.push(eni),",
+            without: "Role::Counted if !share.location.ids.is_empty() && !share.location.ids.contains(&eni.placement.subnet) => {}\n            Role::Counted => share.counted.push(eni),",
+            test: fleet(
+                "reports_network::r26_a_node_whose_own_subnet_is_not_among_the_chosen_ones_is_served",
             ),
         }],
     },
