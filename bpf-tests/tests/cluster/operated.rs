@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use ipam::Family;
+use serde_json::json;
 use testkit::cloud::{Site, SiteSpec, audit};
 use testkit::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
 use testkit::fabric::eventually::{check, eventually};
@@ -14,6 +15,10 @@ use testkit::kubernetes::ProxyMode;
 use crate::across;
 
 const PODS: u32 = 60;
+/// The extended resource of Nodes that has the addresses of the pool `default`.
+const RESOURCE: &str = "towpath.dev/ipv4-default";
+/// The addresses that a node can have for pods: 14 of each of four ENIs.
+const ROOM: usize = 56;
 
 pub(crate) fn spec() -> ClusterSpec {
     ClusterSpec::in_cloud(ProxyMode::Nftables, SiteSpec::default())
@@ -88,6 +93,87 @@ pub(crate) fn is_in_order(cluster: &Cluster) {
     settled.with_context(|| cluster.logs()).unwrap();
 }
 
+/// A cluster whose operator is deployed by its manifests, and advertises addresses.
+fn advertising() -> ClusterSpec {
+    let site = SiteSpec {
+        operator: json!({"pools": {"advertise": true}}),
+        is_deployed: true,
+        ..SiteSpec::default()
+    };
+    ClusterSpec::in_cloud(ProxyMode::Nftables, site)
+}
+
+/// Waits until the scheduler counts all addresses of each node.
+fn addresses_are_advertised(cluster: &Cluster) {
+    let right = json!([{"op": "add", "path": "/rules/-", "value": {
+        "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]
+    }}]);
+    let right = right.to_string();
+    let role = ["patch", "clusterrole", "towpath-operator", "--type=json"];
+    let kubectl = cluster.kubectl().unwrap();
+    kubectl
+        .succeed(&[&role[..], &["-p", right.as_str()]].concat())
+        .unwrap();
+    for worker in &cluster.workers {
+        let path = format!("/api/v1/nodes/{}", worker.name());
+        let advertised = || {
+            let node = cluster.admin().get(&path)?.expect(200)?;
+            let allocatable = &node["status"]["allocatable"];
+            check(allocatable[RESOURCE] == json!(ROOM.to_string()), || {
+                allocatable.to_string()
+            })
+        };
+        let seen = eventually(SOON, "addresses as extended resource", advertised);
+        seen.with_context(|| cluster.logs()).unwrap();
+    }
+}
+
+/// Every pod on the pods' network asks for an address. While one node alone takes pods, those beyond
+/// its addresses are not placed, and none of those that are waits for an address. The other node runs
+/// them then.
+fn pods_beyond_a_node_s_addresses_run_elsewhere(cluster: &Cluster) {
+    addresses_are_advertised(cluster);
+    let asks = json!({"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}});
+    let kubectl = cluster.kubectl().unwrap();
+    let dns = json!({"spec": {"template": {"spec": {"containers": [
+        {"name": "coredns", "resources": asks}
+    ]}}}});
+    let dns = dns.to_string();
+    let patch = ["-n", "kube-system", "patch", "deployment/coredns", "-p"];
+    kubectl
+        .succeed(&[&patch[..], &[dns.as_str()]].concat())
+        .unwrap();
+    cluster
+        .rolled_out("kube-system", "deployment/coredns")
+        .unwrap();
+
+    let [first, second] = [0, 1].map(|number| cluster.workers[number].name());
+    kubectl.succeed(&["cordon", &second]).unwrap();
+    let mut web = deployment("default", "web", PODS);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = asks;
+    cluster.apply(&[web]).unwrap();
+    let dns = cluster.pods("kube-system", "k8s-app=kube-dns", 2).unwrap();
+    let taken = dns.iter().filter(|pod| pod.node == first).count();
+    let pods = cluster.pods("default", "app=web", ROOM - taken);
+    let pods = pods.with_context(|| cluster.logs()).unwrap();
+    assert!(pods.iter().all(|pod| pod.node == first));
+    let waiting = "/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName=";
+    let waiting = cluster.admin().get(waiting).unwrap().expect(200).unwrap();
+    let waiting = waiting["items"].as_array().unwrap();
+    assert_eq!(waiting.len(), PODS as usize - pods.len());
+    for pod in waiting {
+        let named = format!("Insufficient {RESOURCE}");
+        let conditions = pod["status"]["conditions"].to_string();
+        assert!(conditions.contains(&named), "{conditions}");
+    }
+
+    kubectl.succeed(&["uncordon", &second]).unwrap();
+    cluster.rolled_out("default", "deployment/web").unwrap();
+    let all = cluster.pods("default", "app=web", PODS as usize).unwrap();
+    let elsewhere = all.iter().filter(|pod| pod.node == second).count();
+    assert_eq!(elsewhere, waiting.len());
+}
+
 /// The ids of all ENIs of the VPC.
 fn enis(cluster: &Cluster) -> BTreeSet<String> {
     let cloud = &site(cluster).cloud;
@@ -132,11 +218,7 @@ fn another_operator_takes_over(cluster: &Cluster) {
 
 #[test]
 fn enis_come_with_sixty_pods_and_carry_their_packets() {
-    let site = SiteSpec {
-        is_deployed: true,
-        ..SiteSpec::default()
-    };
-    let spec = ClusterSpec::in_cloud(ProxyMode::Nftables, site);
+    let spec = advertising();
     let mut cluster = Cluster::create(&spec).unwrap();
     let at_start = enis(&cluster);
     assert_eq!(at_start.len(), 2, "the primary ENIs alone");
@@ -166,5 +248,7 @@ fn enis_come_with_sixty_pods_and_carry_their_packets() {
     }
     is_in_order(&cluster);
     assert_eq!(enis(&cluster), made, "ENIs stay, and none came");
+    pods_beyond_a_node_s_addresses_run_elsewhere(&cluster);
+    is_in_order(&cluster);
     cluster.finish().unwrap();
 }
