@@ -107,6 +107,30 @@ fn every_path_is_mounted(config: &Config, agent: &Value, name: &str) {
     }
 }
 
+/// The names that the rules of a Role are limited to, but for those of ConfigMaps.
+fn named_resources(role: &Value) -> Vec<&str> {
+    let rules = role["rules"].as_array().into_iter().flatten();
+    let others = rules.filter(|rule| !rule["resources"].to_string().contains("configmaps"));
+    let names = others.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+    names.filter_map(Value::as_str).collect()
+}
+
+/// Kustomize puts the hash of a generated ConfigMap wherever a Role has its name.
+#[test]
+fn no_right_is_limited_to_the_name_of_a_generated_configmap() {
+    let plane = ControlPlane::bare().unwrap();
+    let kubectl = plane.kubectl().unwrap();
+    let operator = deploy().join("kubernetes/operator");
+    for folder in folders().into_iter().chain([operator]) {
+        let objects = kubectl.build(&folder).unwrap();
+        let map = of_kind(&objects, "ConfigMap")["metadata"]["name"].as_str();
+        for role in &objects {
+            let named = named_resources(role);
+            assert!(!named.contains(&map.unwrap()), "{}", folder.display());
+        }
+    }
+}
+
 #[test]
 fn what_kubectl_makes_of_them_agrees_with_the_agent() {
     let plane = ControlPlane::bare().unwrap();
