@@ -184,9 +184,11 @@ fn enis(cluster: &Cluster) -> BTreeSet<String> {
 fn leader(cluster: &Cluster) -> anyhow::Result<String> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/towpath-operator";
     let lease = cluster.admin().get(path)?.expect(200)?;
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    check(!holder.is_empty(), || lease.to_string())?;
-    Ok(holder.to_owned())
+    let holder = lease["spec"]["holderIdentity"].as_str();
+    // The name of the pod, and a number.
+    let pod = holder.and_then(|holder| holder.split_once('_'));
+    let (pod, _) = pod.with_context(|| lease.to_string())?;
+    Ok(pod.to_owned())
 }
 
 /// The Deployment of the manifests runs a pod on each node, and its metrics are served there.
