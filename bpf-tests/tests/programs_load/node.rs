@@ -152,13 +152,13 @@ impl Node {
         quota.map_or(0, |quota| quota.flows)
     }
 
-    /// A count of translation on this node, over all CPUs.
     /// Publishes what a table lends beyond quotas, as a sweep does.
     pub(crate) fn lend(&self, table: SharedTable, flows: u32) {
         let lend = self.table::<u32, u32>(map::LEND);
         lend.put(&(table as u32), &flows).unwrap();
     }
 
+    /// A count of translation on this node, over all CPUs.
     pub(crate) fn stat(&self, stat: NatStat) -> u64 {
         let family = self.family.intent();
         let now = self.loaded.sweeper.tables.counters().unwrap();
