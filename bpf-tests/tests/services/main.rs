@@ -94,7 +94,6 @@ fn across_events(column: &mut Column, scene: &mut Scene) {
 /// Every case with one backend of rules, on one path.
 fn everything(setting: Setting) {
     let mut scene = Scene::new(setting).unwrap();
-    special::keep_invalid(&scene).unwrap();
     let mut column = Column::new(setting);
     let every = |_: Family, _: Transport| None;
     for case in Case::ALL.into_iter().chain(Case::BESIDE) {

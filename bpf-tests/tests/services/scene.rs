@@ -25,6 +25,7 @@ use crate::model::{
 };
 use crate::nftables;
 use crate::rules::Kind;
+use crate::special::keep_invalid;
 
 /// MTU of every link: that of the Internet, so that large datagrams are fragmented.
 pub(crate) const MTU: u32 = 1500;
@@ -232,6 +233,7 @@ impl Scene {
         let served = Family::ALL.map(|family| scene.served(family));
         let served = served.into_iter().collect::<Result<Vec<_>>>()?;
         scene.add_load_balancers()?;
+        keep_invalid(&scene.fabric)?;
         let rules = setting.kind.install(&scene.fabric, &served)?;
         if setting.path == Path::Direct {
             wait_for_notes(&scene.fabric)?;

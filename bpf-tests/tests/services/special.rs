@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ipam::Family;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
-use testkit::fabric::counters;
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::traffic::{Asker, Session, uninterrupted};
 use testkit::fabric::world::Link;
+use testkit::fabric::{Fabric, counters};
 
 use crate::cases::{Backend, CLIENTS, Case};
 use crate::model::{Policy, SERVICE_PORT, Transport};
@@ -234,27 +234,29 @@ pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
 const INVALID: &str = "
 table inet invalid {
   set v4 {
-    typeof ip saddr . ip daddr . ip protocol . @th,0,112
+    typeof ip saddr . ip daddr . ip protocol . @th,0,64 . meta length
     flags dynamic
     size 64
   }
   set v6 {
-    typeof ip6 saddr . ip6 daddr . meta l4proto . @th,0,112
+    typeof ip6 saddr . ip6 daddr . meta l4proto . @th,0,64 . meta length
     flags dynamic
     size 64
   }
   chain received { type filter hook prerouting priority -150; ct state invalid jump keep; }
   chain sent { type filter hook output priority -150; ct state invalid jump keep; }
   chain keep {
-    meta nfproto ipv4 add @v4 { ip saddr . ip daddr . ip protocol . @th,0,112 }
-    meta nfproto ipv6 add @v6 { ip6 saddr . ip6 daddr . meta l4proto . @th,0,112 }
+    meta nfproto ipv4 add @v4 { ip saddr . ip daddr . ip protocol . @th,0,64 . meta length }
+    meta nfproto ipv6 add @v6 { ip6 saddr . ip6 daddr . meta l4proto . @th,0,64 . meta length }
   }
 }
 ";
 
-/// Keeps the headers of packets that connection tracking marks INVALID from now on.
-pub(crate) fn keep_invalid(scene: &Scene) -> Result<()> {
-    nftables::apply(&scene.fabric.node, INVALID)
+/// Keeps the headers of packets that connection tracking marks INVALID from now on, and makes it
+/// track connections from now on. Otherwise it begins with the first rule that needs it, in the
+/// midst of connections of the host, and their ends are INVALID.
+pub(crate) fn keep_invalid(fabric: &Fabric) -> Result<()> {
+    nftables::apply(&fabric.node, INVALID)
 }
 
 /// Expects that connection tracking has marked no packet INVALID.
