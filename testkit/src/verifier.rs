@@ -4,10 +4,10 @@
 //! aya does, and keeps the statistics of the log.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::{fs, io};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
@@ -166,8 +166,24 @@ fn load(function: &Function, object: &Object, types: Option<BorrowedFd<'_>>) -> 
     let loaded = bpf(bpf_cmd::BPF_PROG_LOAD, &mut attribute);
     let log = String::from_utf8_lossy(&log);
     let log = log.trim_end_matches('\0').trim_end();
-    loaded.with_context(|| log.to_owned())?;
+    let program = loaded.with_context(|| log.to_owned())?;
+    ensure_compiled(&program)?;
     Cost::parse(log).with_context(|| format!("the verifier's statistics are unknown: {log}"))
+}
+
+/// Fails for a program that the kernel's compiler (JIT) gave up. Such a program runs by the
+/// interpreter, and kernels without one refuse it.
+fn ensure_compiled(program: &OwnedFd) -> Result<()> {
+    let enabled = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable")?;
+    let facts = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
+    let is_compiled = facts
+        .lines()
+        .any(|line| line.split_whitespace().eq(["prog_jited:", "1"]));
+    ensure!(
+        is_compiled || enabled.trim() == "0",
+        "the kernel's compiler (JIT) gave it up, see dmesg"
+    );
+    Ok(())
 }
 
 /// An attribute of bpf(2) with all fields zero.

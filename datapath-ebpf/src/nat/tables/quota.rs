@@ -29,13 +29,13 @@ static FLOWS_OF_HOST: Global<u32> = Global::new(FlowQuotas::DEFAULT.host);
 #[inline(always)]
 pub(in crate::nat) fn take(endpoint: u32, is_v4: bool) -> Result<(), DropReason> {
     let table = SharedTable::flows(is_v4);
-    let exceeded = DropReason::QuotaExceeded;
-    if endpoint == HOST {
-        add(&QUOTA, &endpoint, FLOWS_OF_HOST.load(), exceeded)?;
+    let most = if endpoint == HOST {
+        FLOWS_OF_HOST.load()
     } else {
-        let most = FLOWS_PER_ENDPOINT.load();
-        add(&QUOTA, &endpoint, most, exceeded).or_else(|reason| borrow(endpoint, table, reason))?;
-    }
+        FLOWS_PER_ENDPOINT.load()
+    };
+    let exceeded = DropReason::QuotaExceeded;
+    add(&QUOTA, &endpoint, most, exceeded).or_else(|reason| borrow(endpoint, table, reason))?;
     if room::take(table, endpoint) {
         return Ok(());
     }
@@ -83,12 +83,13 @@ fn borrow(key: u32, table: SharedTable, reason: DropReason) -> Result<(), DropRe
     }
 }
 
-/// 1 if an endpoint at its quota has got one flow more of what a table lends, or 0.
+/// 1 if an endpoint at its quota has got one flow more of what a table lends, or 0. The host
+/// borrows nothing.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_quota_borrow(key: u32, table: u32) -> u32 {
     let lent = LEND.get(table).copied().unwrap_or(0);
-    if lent == 0 {
+    if lent == 0 || key == HOST {
         return 0;
     }
     let quota = if key == endpoint_of_quota(key) {
