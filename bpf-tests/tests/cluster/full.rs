@@ -73,6 +73,16 @@ fn is_full(kubectl: &Kubectl<'_>) -> anyhow::Result<bool> {
     Ok(events.contains("address left"))
 }
 
+/// The number of the crowd's pods that the agent has added.
+fn endpoints(cluster: &Cluster) -> anyhow::Result<usize> {
+    let agent = &cluster.workers[0].fabric.agent;
+    let endpoints = agent.ask("GET", "/v1/endpoints", None)?;
+    let endpoints = endpoints.as_array().into_iter().flatten();
+    Ok(endpoints
+        .filter(|endpoint| endpoint.to_string().contains("crowd-"))
+        .count())
+}
+
 /// Scales the crowd until one of its pods waits for an address, and returns the running pods.
 fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
     let mut replicas = 1;
@@ -89,18 +99,19 @@ fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
         };
         eventually(SOON, "pods run, or one is refused", settled).unwrap();
     }
-    // Pods that have an address run in the end.
+    // Pods that have an address run in the end, however slowly the kubelet starts them.
     let mut last = (0, Instant::now());
     let calm = || {
         let (ready, _) = crowd(cluster)?;
-        if ready.len() != last.0 {
+        let added = endpoints(cluster)?;
+        if ready.len() != last.0 || added != last.0 {
             last = (ready.len(), Instant::now());
         }
         check(last.1.elapsed() > Duration::from_secs(3), || {
-            ready.len().to_string()
+            format!("{} of {added} with an address", ready.len())
         })
     };
-    eventually(SOON, "no more pods become ready", calm).unwrap();
+    eventually(SOON, "all pods with an address are ready", calm).unwrap();
     let (running, all) = crowd(cluster).unwrap();
     assert!(running.len() < all, "{} of {all}", running.len());
     running
