@@ -37,6 +37,9 @@ pub(super) struct Console {
     pub(super) measured: Option<Measured>,
     booted: bool,
     done: bool,
+    /// True once the kernel's compiler (JIT) has given a program up. The interpreter runs it then,
+    /// and kernels without one refuse it.
+    jit_failed: bool,
     tail: VecDeque<String>,
 }
 
@@ -126,6 +129,11 @@ impl Console {
                     .add(Failure::new("a program", &format!("ended with {word}")));
             }
         }
+        if line.contains("bpf_jit: ") && !self.jit_failed {
+            self.jit_failed = true;
+            self.counts = self.counts + Counts::FAILURE;
+            self.reader.add(Failure::new("the JIT", line));
+        }
         if self.tail.len() == TAIL {
             self.tail.pop_front();
         }
@@ -185,6 +193,16 @@ mod tests {
             "FAILED b\n    no message",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_program_that_is_not_compiled_is_a_failure_once() {
+        let line = "[    5.731868] bpf_jit: fatal error";
+        let console = console(&[line, "test result: ok. 3 passed; 0 failed", line]);
+        assert_eq!([console.counts.passed, console.counts.failed], [3, 1]);
+        let failures = console.reader.finish();
+        let shown: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, [format!("FAILED the JIT\n    {line}")]);
     }
 
     #[test]
