@@ -107,7 +107,7 @@ fn every_path_is_mounted(config: &Config, agent: &Value, name: &str) {
     }
 }
 
-/// The names that the rules of a Role are limited to, but for those of ConfigMaps.
+/// The names that the rules of a Role are limited to, but for those of `ConfigMap` objects.
 fn named_resources(role: &Value) -> Vec<&str> {
     let rules = role["rules"].as_array().into_iter().flatten();
     let others = rules.filter(|rule| !rule["resources"].to_string().contains("configmaps"));
@@ -115,7 +115,7 @@ fn named_resources(role: &Value) -> Vec<&str> {
     names.filter_map(Value::as_str).collect()
 }
 
-/// Kustomize puts the hash of a generated ConfigMap wherever a Role has its name.
+/// Kustomize puts the hash of a generated `ConfigMap` wherever a Role has its name.
 #[test]
 fn no_right_is_limited_to_the_name_of_a_generated_configmap() {
     let plane = ControlPlane::bare().unwrap();
