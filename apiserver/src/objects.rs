@@ -29,17 +29,14 @@ pub fn cilium_nodes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &of)
 }
 
-/// `CiliumPodIPPool` objects.
-#[must_use]
-pub fn pools(client: &Client) -> Api<DynamicObject> {
-    pools_of(client, "v2alpha1")
-}
+/// The versions of `CiliumPodIPPool` that there are, the newest first.
+pub const POOL_VERSIONS: [&str; 2] = ["v2", "v2alpha1"];
 
 /// `CiliumPodIPPool` objects, in the versions that there are, the newest first.
 #[must_use]
 pub fn pool_versions(client: &Client) -> Vec<Api<DynamicObject>> {
     let of = |version| pools_of(client, version);
-    ["v2", "v2alpha1"].map(of).into()
+    POOL_VERSIONS.map(of).into()
 }
 
 /// `CiliumPodIPPool` objects in one version.

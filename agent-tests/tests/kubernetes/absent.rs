@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use testkit::fabric::eventually::{check, eventually};
-use testkit::kubernetes::crds;
+use testkit::kubernetes::{crds, pools_of_v2};
 
 use crate::cluster::{Cluster, Guest, SOON};
 
@@ -18,8 +18,10 @@ impl Cluster {
         let admin = self.server.admin();
         admin.delete(DEFINITION).unwrap().expect(200).unwrap();
         let gone = || {
-            let code = admin.get(POOLS)?.code;
-            check(code == 404, || code.to_string())
+            [DEFINITION, POOLS].into_iter().try_for_each(|path| {
+                let code = admin.get(path)?.code;
+                check(code == 404, || format!("{path}: {code}"))
+            })
         };
         eventually(SOON, "pools are not served", gone).unwrap();
     }
@@ -31,10 +33,10 @@ impl Cluster {
     }
 }
 
-fn blue(cluster: &Cluster) -> Value {
+fn blue(cluster: &Cluster, version: &str) -> Value {
     let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
     json!({
-        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "apiVersion": format!("cilium.io/{version}"), "kind": "CiliumPodIPPool",
         "metadata": {"name": "blue", "annotations": {
             "ipam.towpath.dev/subnet-ids": subnet, "ipam.towpath.dev/restrict": "namespaces=blue"
         }},
@@ -50,13 +52,13 @@ fn make_definitions(cluster: &Cluster) {
 }
 
 /// The pool comes, and with it an address for the pod.
-fn a_pool_that_comes_is_followed(cluster: &Cluster, pod: &Guest) {
-    let admin = cluster.server.admin();
-    admin
-        .post(POOLS, &blue(cluster))
-        .unwrap()
-        .expect(201)
-        .unwrap();
+fn a_pool_that_comes_is_followed(cluster: &Cluster, version: &str, pod: &Guest) {
+    let path = format!("/apis/cilium.io/{version}/ciliumpodippools");
+    let make = || {
+        let admin = cluster.server.admin();
+        admin.post(&path, &blue(cluster, version))?.expect(201)
+    };
+    eventually(SOON, "the pool is made", make).unwrap();
     let add = || {
         let (status, answer) = pod.try_add(&cluster.fabric);
         check(status == 200, || answer.to_string())
@@ -106,7 +108,7 @@ fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arriva
     // It comes, with a pool.
     make_definitions(&cluster);
     let two = cluster.pod("blue", "two", &json!({})).unwrap();
-    a_pool_that_comes_is_followed(&cluster, &two);
+    a_pool_that_comes_is_followed(&cluster, "v2alpha1", &two);
     let three = cluster.pod("plain", "three", &named).unwrap();
     a_pod_of_another_namespace_is_refused(&cluster, &three);
 
@@ -129,5 +131,21 @@ fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arriva
     cluster
         .status_is("the pools are followed", is_ready)
         .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn pools_are_followed_where_their_resource_has_version_2_alone() {
+    let cluster = Cluster::prepare(false).unwrap();
+    cluster.without_pools();
+    let definition = pools_of_v2().unwrap();
+    cluster.server.make_crd(&definition).unwrap();
+    let cluster = cluster.made_ready().unwrap();
+    let named = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("blue", &named).unwrap();
+    let pod = cluster.pod("blue", "one", &json!({})).unwrap();
+    a_pool_that_comes_is_followed(&cluster, "v2", &pod);
+    let status = cluster.status().unwrap();
+    assert_eq!(status["health"]["state"], "ready", "{status}");
     cluster.fabric.finish().unwrap();
 }

@@ -33,7 +33,7 @@ pub(super) fn follow(
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
     let pools = Resource {
-        versions: vec![objects::pools(&connection.client)],
+        versions: objects::pool_versions(&connection.client),
         lists: connection.lists.clone(),
         config: connection.watching(),
         absent: follow::LOOK_FOR,

@@ -11,6 +11,7 @@ mod kills;
 mod nodes;
 mod plain_pools;
 mod pools;
+mod pools_of_cilium;
 mod releases;
 mod restored;
 mod rights;

@@ -12,7 +12,7 @@ use super::bed::{Bed, NODES, SOON};
 
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 
-fn make_pool(bed: &Bed, name: &str, spec: &Value) -> Result<()> {
+pub(super) fn make_pool(bed: &Bed, name: &str, spec: &Value) -> Result<()> {
     let pool = json!({
         "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
         "metadata": {"name": name}, "spec": spec
@@ -24,7 +24,7 @@ fn make_pool(bed: &Bed, name: &str, spec: &Value) -> Result<()> {
 }
 
 /// A node of no instance wants this many addresses of a pool.
-fn want(bed: &Bed, node: &str, pool: &str, ipv4: u32) -> Result<()> {
+pub(super) fn want(bed: &Bed, node: &str, pool: &str, ipv4: u32) -> Result<()> {
     let ipam = json!({"pools": {"requested": [{"pool": pool, "needed": {"ipv4-addrs": ipv4}}]}});
     let path = format!("{NODES}/{node}");
     let admin = bed.plane.server.admin();
@@ -49,7 +49,7 @@ fn blocks(node: &Value) -> Vec<String> {
 }
 
 /// Waits until a node has this many blocks.
-fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
+pub(super) fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
     let look = || {
         let path = format!("{NODES}/{node}");
         let object = bed.plane.server.admin().get(&path)?.expect(200)?;
@@ -63,7 +63,7 @@ fn has(bed: &Bed, node: &str, count: usize) -> Result<Vec<String>> {
 }
 
 /// Checks that no block has two nodes. Returns the number of blocks.
-fn count(bed: &Bed) -> Result<usize> {
+pub(super) fn count(bed: &Bed) -> Result<usize> {
     let nodes = bed.plane.server.admin().get(NODES)?.expect(200)?;
     let mut owners = BTreeMap::new();
     for node in nodes["items"].as_array().into_iter().flatten() {

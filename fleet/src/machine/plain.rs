@@ -132,7 +132,10 @@ impl Fleet {
     /// The patch that grants a node what it lacks.
     fn grant(&mut self, name: &str) -> Option<Value> {
         let member = self.nodes.members.get(name)?;
+        // ENIs serve the default pool of a node with an instance.
+        let is_of_enis = member.document.instance.id.is_some();
         if self.settings.pools.migrate_pod_cidrs
+            && !is_of_enis
             && let Some(body) = plain::migrated(&member.object)
         {
             return Some(body);

@@ -365,6 +365,34 @@ fn pod_cidrs_become_blocks_of_the_default_pool() {
 }
 
 #[test]
+fn a_node_on_enis_keeps_its_pod_cidrs_and_nobody_gets_them() {
+    let mut settings = Settings::of(CLUSTER);
+    settings.pools.migrate_pod_cidrs = true;
+    let mut bed = Bed::with(&world(), settings);
+    set_pool(&mut bed, "default", &small(&["172.16.0.0/29"]));
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.request("one", 8);
+    let ipam = json!({"podCIDRs": ["172.16.0.0/30"]});
+    bed.change("one", &json!({"spec": {"ipam": ipam}}));
+    want(&mut bed, "two", "default", [8, 0]);
+    bed.lead();
+    bed.until(SOON, "both are served", |bed| {
+        bed.shown("one") >= 8 && !blocks(bed, "two").is_empty()
+    });
+    bed.run(SOON);
+    assert_eq!(
+        bed.api.objects["one"]["spec"]["ipam"]["podCIDRs"],
+        json!(["172.16.0.0/30"])
+    );
+    let given = blocks(&bed, "one");
+    assert!(
+        !given.iter().any(|it| it.starts_with("172.16.")),
+        "{given:?}"
+    );
+    assert_eq!(blocks(&bed, "two"), ["172.16.0.4/30"]);
+}
+
+#[test]
 fn pools_add_up_after_churn_of_nodes_and_leaders() {
     let mut bed = bed();
     set_pool(

@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::Result;
 use apiserver::client::{Connection, within};
 use apiserver::follow::{LOOK_FOR, Resource, Trouble};
+use apiserver::objects::POOL_VERSIONS;
 use apiserver::retry::Retry;
 use apiserver::write::Failure;
 use apiserver::{cause, objects};
 use fleet::{Input, Standing};
 use ipnet::IpNet;
-use kube::Api;
 use kube::api::{DynamicObject, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -106,25 +107,18 @@ pub(super) async fn create(
     mut standing: watch::Receiver<Standing>,
 ) -> Result<()> {
     let leads = |standing: &Standing| matches!(standing, Standing::Leading { .. });
-    let api = objects::pools(&connection.client);
     for (name, spec) in pools {
         let mut retry = Retry::default();
         loop {
             if standing.wait_for(leads).await.is_err() {
                 return Ok(());
             }
-            let object = json!({
-                "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
-                "metadata": {"name": name}, "spec": spec
-            });
-            let object: DynamicObject = serde_json::from_value(object)?;
-            let parameters = PostParams::default();
-            match within(WRITE, api.create(&parameters, &object)).await {
-                Ok(_created) => {
+            match create_one(&connection.client, &name, &spec).await {
+                Ok(true) => {
                     tracing::info!("created CiliumPodIPPool {name}");
                     break;
                 }
-                Err(error) if Failure::from(&error) == Failure::Conflict => break,
+                Ok(false) => break,
                 Err(error) => {
                     let wait = retry.failed(&error);
                     let cause = cause::chain(&error);
@@ -136,6 +130,29 @@ pub(super) async fn create(
     }
     // A task that ends would end the operator.
     std::future::pending().await
+}
+
+/// Creates a pool in the newest version that the API server serves. Returns false if there is one
+/// of this name.
+async fn create_one(client: &Client, name: &str, spec: &NewPool) -> Result<bool, kube::Error> {
+    let mut versions = POOL_VERSIONS.into_iter().peekable();
+    while let Some(version) = versions.next() {
+        let object = json!({
+            "apiVersion": format!("cilium.io/{version}"), "kind": "CiliumPodIPPool",
+            "metadata": {"name": name}, "spec": spec
+        });
+        let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let api = objects::pools_of(client, version);
+        match within(WRITE, api.create(&PostParams::default(), &object)).await {
+            Ok(_created) => return Ok(true),
+            Err(error) => match Failure::from(&error) {
+                Failure::Conflict => return Ok(false),
+                Failure::Absent if versions.peek().is_some() => {}
+                _ => return Err(error),
+            },
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Kinds that the manifests have: API path, plural, whether they are of a namespace.
 const KINDS: &[(&str, &str, &str, bool)] = &[
@@ -84,6 +84,32 @@ pub fn crds() -> Result<Vec<Value>> {
         objects.extend(read(&format!("crds/{name}"))?);
     }
     Ok(objects)
+}
+
+/// The definition of pools as later releases of Cilium have it: version `v2` alone, with ranges
+/// that are in no block.
+///
+/// # Errors
+/// When the present definition cannot be read.
+pub fn pools_of_v2() -> Result<Value> {
+    let mut definition = read("crds/ciliumpodippools.yaml")?
+        .pop()
+        .context("crds/ciliumpodippools.yaml has no object")?;
+    let version = definition
+        .pointer_mut("/spec/versions/0")
+        .context("it has no versions")?;
+    let fields = version
+        .pointer_mut("/schema/openAPIV3Schema/properties/spec/properties/ipv4/properties")
+        .context("it has no spec.ipv4")?;
+    let text = json!({"type": "string"});
+    let range = json!({"type": "object", "properties": {"start": text, "end": text}});
+    fields["pool"] = json!({
+        "type": "array", "items": {"type": "object", "properties": {
+            "cidr": text, "reservedRanges": {"type": "array", "items": range}
+        }}
+    });
+    version["name"] = json!("v2");
+    Ok(definition)
 }
 
 /// The objects of a manifest, by its path in `deploy/`.

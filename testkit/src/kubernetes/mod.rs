@@ -20,7 +20,7 @@ pub use instance::MetadataService;
 pub use kube_proxy::{KubeProxy, ProxyMode};
 pub use kubectl::{Done, Kubectl};
 pub use kubelet::Kubelet;
-pub use manifest::{crds, deploy, documents, path_of, read as read_manifest};
+pub use manifest::{crds, deploy, documents, path_of, pools_of_v2, read as read_manifest};
 pub use plane::{Access, Component, ControlPlane};
 pub use program::program;
 pub use server::{ApiServer, ServerSpec};
