@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use crate::object::tags;
 use crate::{Eni, EniId, Failure};
 
-/// Younger ENIs are never swept: an operator can be about to attach them.
+/// Listings so far apart have to show the ENI. An operator can be about to attach a younger one. Times
+/// of day have no part in it, since they can jump.
 pub const AGE: Duration = Duration::from_mins(10);
-/// Two listings so far apart have to show the ENI.
-pub const APART: Duration = Duration::from_mins(5);
 
 /// Loose ENIs of one cluster.
 #[derive(Clone, Debug)]
@@ -112,12 +111,9 @@ impl Sweep {
 
     /// ENIs that can go, oldest first. Each is read by id and judged before it is deleted.
     #[must_use]
-    pub fn due(&self, date: Timestamp) -> Vec<EniId> {
-        let old = self.seen.iter().filter(|(_, it)| {
-            let age = date.duration_since(it.created);
-            age > AGE.try_into().unwrap_or(jiff::SignedDuration::MAX)
-                && it.last.since(it.first) >= APART
-        });
+    pub fn due(&self) -> Vec<EniId> {
+        let seen = self.seen.iter();
+        let old = seen.filter(|(_, it)| it.last.since(it.first) >= AGE);
         let mut due: Vec<(Timestamp, &EniId)> = old.map(|(id, it)| (it.created, id)).collect();
         due.sort_unstable();
         due.into_iter().map(|(_, id)| id.clone()).collect()
@@ -183,16 +179,19 @@ mod tests {
     }
 
     #[test]
-    fn an_eni_goes_when_it_is_old_and_was_seen_twice() {
-        let eni = ours("eni-1", "i-1");
-        let mut sweep = Sweep::new(CLUSTER).unwrap();
-        sweep.observe(at(0), [&eni], nobody);
-        assert_eq!(sweep.due(date(900)), []);
-        sweep.observe(at(299), [&eni], nobody);
-        assert_eq!(sweep.due(date(900)), []);
-        sweep.observe(at(300), [&eni], nobody);
-        assert_eq!(sweep.due(date(600)), []);
-        assert_eq!(sweep.due(date(601)), [EniId::from("eni-1")]);
+    fn an_eni_goes_once_it_was_seen_for_ten_minutes_whenever_it_was_created() {
+        for created in [date(-86_400), date(-600), date(0), date(86_400)] {
+            let mut eni = ours("eni-1", "i-1");
+            let tag = (tags::CREATED_AT.to_owned(), created.to_string());
+            eni.tags.extend([tag]);
+            let mut sweep = Sweep::new(CLUSTER).unwrap();
+            for seconds in [0, 300, 599] {
+                sweep.observe(at(seconds), [&eni], nobody);
+                assert_eq!(sweep.due(), [], "{created} after {seconds} s");
+            }
+            sweep.observe(at(600), [&eni], nobody);
+            assert_eq!(sweep.due(), [EniId::from("eni-1")], "{created}");
+        }
     }
 
     #[test]
@@ -201,8 +200,8 @@ mod tests {
         let mut sweep = Sweep::new(CLUSTER).unwrap();
         sweep.observe(at(0), [&eni], nobody);
         sweep.observe(at(200), [], nobody);
-        sweep.observe(at(400), [&eni], nobody);
-        assert_eq!(sweep.due(date(5000)), []);
+        sweep.observe(at(900), [&eni], nobody);
+        assert_eq!(sweep.due(), []);
     }
 
     #[test]
@@ -211,10 +210,10 @@ mod tests {
         old.tags
             .insert(tags::CREATED_AT.to_owned(), date(-60).to_string());
         let mut sweep = Sweep::new(CLUSTER).unwrap();
-        for begun in [0, 300] {
+        for begun in [0, 600] {
             sweep.observe(at(begun), [&young, &old], nobody);
         }
-        assert_eq!(sweep.due(date(900)), [old.id, young.id]);
+        assert_eq!(sweep.due(), [old.id, young.id]);
     }
 
     #[test]
@@ -226,12 +225,12 @@ mod tests {
         let held = attached("eni-2", "i-1", 1);
         let served = ours("eni-3", "i-3");
         let mut sweep = Sweep::new(CLUSTER).unwrap();
-        for begun in [0, 300] {
+        for begun in [0, 600] {
             sweep.observe(at(begun), [&other, &held, &served], |it| {
                 it.as_str() == "i-3"
             });
         }
-        assert_eq!(sweep.due(date(5000)), []);
+        assert_eq!(sweep.due(), []);
         assert_eq!(sweep.judge(Some(&other)), Verdict::Keep);
         assert_eq!(sweep.judge(Some(&held)), Verdict::Keep);
         assert_eq!(sweep.judge(Some(&served)), Verdict::Delete);
@@ -245,15 +244,15 @@ mod tests {
         let mut sweep = Sweep::new(CLUSTER).unwrap();
         let named = sweep.observe(at(0), [&eni], nobody);
         assert_eq!(named.len(), 1);
-        sweep.observe(at(300), [&eni], nobody);
-        assert_eq!(sweep.due(date(5000)), []);
+        sweep.observe(at(600), [&eni], nobody);
+        assert_eq!(sweep.due(), []);
     }
 
     #[test]
     fn failures_are_counted_and_hide_no_other_eni() {
         let (one, two) = (ours("eni-1", "i-1"), ours("eni-2", "i-1"));
         let mut sweep = Sweep::new(CLUSTER).unwrap();
-        for begun in [0, 300] {
+        for begun in [0, 600] {
             sweep.observe(at(begun), [&one, &two], nobody);
         }
         let failure = Failure::answered(Action::Delete, 400, "UnauthorizedOperation", "");
@@ -262,7 +261,7 @@ mod tests {
             assert_eq!(sweep.leftovers()[0].failures, count);
         }
         sweep.drop_eni(&two.id);
-        assert_eq!(sweep.due(date(900)), [one.id]);
+        assert_eq!(sweep.due(), [one.id]);
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Fleet {
 
     /// Requests a read of the ENIs that are due for a check, and queues those to be deleted.
     pub(super) fn sweep(&mut self, at: Moment) {
-        for eni in self.sweeping.sweep.due(at.date) {
+        for eni in self.sweeping.sweep.due() {
             let key = Key::Sweep(eni.clone());
             let waits = self
                 .sweeping

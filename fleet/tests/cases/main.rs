@@ -8,6 +8,7 @@
 mod advertise;
 mod bad_input;
 mod bed;
+mod clocks;
 mod compat;
 mod crash;
 mod creation;

@@ -243,7 +243,7 @@ impl Bed {
             .collect();
         self.sweep
             .observe(self.ec2.now, &listing, |it| served.contains(it));
-        for id in self.sweep.due(self.date()) {
+        for id in self.sweep.due() {
             let read = self.ec2.enis.get(&id);
             if self.sweep.judge(read) == Verdict::Delete {
                 self.ec2.call(&Step::Delete { eni: id.clone() });
