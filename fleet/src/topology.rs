@@ -111,7 +111,8 @@ impl Topology {
     fn take_subnets(&mut self, subnets: Vec<Subnet>, now: Time) -> Regular {
         self.forecasts
             .retain(|id, _| subnets.iter().any(|subnet| subnet.id == *id));
-        for subnet in &subnets {
+        // The number of free addresses is one of IPv4.
+        for subnet in subnets.iter().filter(|it| it.ipv4.is_some()) {
             let forecast = self.forecasts.entry(subnet.id.clone()).or_default();
             forecast.add(subnet.free, now);
         }

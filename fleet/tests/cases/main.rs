@@ -28,3 +28,4 @@ mod reports_writes;
 mod reuse;
 mod scale;
 mod static_ip;
+mod subnets;
