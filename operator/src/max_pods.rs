@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, anyhow};
 use cloud::Limits;
 use cloud::call::query::{Items, What};
-use cloud::want::{Capacity, max_allocatable};
+use cloud::want::{Capacity, OF_THE_HOST, most_addresses};
 use ec2::Ec2;
 use serde::Serialize;
 
@@ -25,6 +25,8 @@ pub struct MaxPods {
     pub prefixes: bool,
     /// Addresses for pods. Pods of the host's network need none.
     pub addresses: u32,
+    /// The number for the kubelet: a pod for each address, and two in the host's network.
+    pub max_pods: u32,
 }
 
 /// Asks EC2 for the types.
@@ -57,12 +59,14 @@ fn judge(instance_type: String, limits: Limits, capacity: Capacity) -> MaxPods {
         prefixes: capacity.prefixes && limits.prefixes,
         ..capacity
     };
+    let addresses = most_addresses(&limits, &capacity);
     MaxPods {
         instance_type,
         enis: limits.adapters.saturating_sub(capacity.first_index),
         blocks_per_eni: limits.slots,
         prefixes: capacity.prefixes,
-        addresses: max_allocatable(Some(&limits), &capacity),
+        addresses,
+        max_pods: addresses + OF_THE_HOST,
     }
 }
 
@@ -97,6 +101,65 @@ mod tests {
             };
             let found = judge("m5.large".to_owned(), limits, capacity);
             assert_eq!(found.addresses, addresses, "{first_index} {prefixes}");
+        }
+    }
+
+    /// Numbers of AWS's own list of instance types (`eni-max-pods.txt`), by ENIs of card 0 and
+    /// addresses of an ENI.
+    #[test]
+    fn the_numbers_are_those_that_aws_publishes() {
+        for (name, adapters, of_eni, published) in [
+            ("t3.medium", 3, 6, 17),
+            ("t3.large", 3, 12, 35),
+            ("m4.large", 2, 10, 20),
+            ("m5.large", 3, 10, 29),
+            ("m5.xlarge", 4, 15, 58),
+            ("m5.4xlarge", 8, 30, 234),
+            ("m5.24xlarge", 15, 50, 737),
+            ("d3en.12xlarge", 3, 30, 89),
+            ("p4d.24xlarge", 15, 50, 737),
+            ("p5.48xlarge", 2, 50, 100),
+            ("c6in.32xlarge", 8, 50, 394),
+        ] {
+            let limits = Limits {
+                adapters,
+                slots: of_eni - 1,
+                slots_v6: of_eni,
+                prefixes: name != "m4.large",
+            };
+            let found = judge(name.to_owned(), limits, Capacity::default());
+            assert_eq!(found.max_pods, published, "{name}");
+            // AWS's formula for prefixes has 16 addresses in place of one.
+            let prefixes = Capacity {
+                prefixes: true,
+                ..Capacity::default()
+            };
+            let size = if limits.prefixes { 16 } else { 1 };
+            let found = judge(name.to_owned(), limits, prefixes);
+            assert_eq!(
+                found.max_pods,
+                (published - 2) * size + 2,
+                "{name} with prefixes"
+            );
+        }
+    }
+
+    #[test]
+    fn own_addresses_of_enis_are_those_of_pods_but_for_the_primary_one() {
+        let limits = Limits {
+            adapters: 3,
+            slots: 9,
+            slots_v6: 10,
+            prefixes: true,
+        };
+        for (first_index, addresses) in [(0, 27 + 2), (1, 18 + 2), (2, 9 + 1), (3, 0), (9, 0)] {
+            let capacity = Capacity {
+                first_index,
+                use_primary: true,
+                ..Capacity::default()
+            };
+            let found = judge("m5.large".to_owned(), limits, capacity);
+            assert_eq!(found.addresses, addresses, "{first_index}");
         }
     }
 }

@@ -36,6 +36,22 @@ impl Capacity {
     }
 }
 
+/// Number of pods in the host's network, which need no address. AWS's formula for a kubelet's
+/// maxPods adds as many.
+pub const OF_THE_HOST: u32 = 2;
+
+/// Addresses that an instance can have for pods. The ENIs' own ones count where nodes give them to
+/// pods, but for that of the primary ENI, which is the host's.
+#[must_use]
+pub fn most_addresses(limits: &Limits, capacity: &Capacity) -> u32 {
+    let own = if capacity.use_primary {
+        limits.adapters.saturating_sub(capacity.first_index.max(1))
+    } else {
+        0
+    };
+    max_allocatable(Some(limits), capacity) + u32::from(own)
+}
+
 /// Addresses that an instance can be given, the bound where `max-allocate` is unset. It is 0, for
 /// unlimited, where the type is unknown.
 #[must_use]

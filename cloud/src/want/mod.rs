@@ -4,7 +4,7 @@ mod capacity;
 mod demand;
 mod formula;
 
-pub use self::capacity::{Capacity, max_allocatable};
+pub use self::capacity::{Capacity, OF_THE_HOST, max_allocatable, most_addresses};
 pub use self::demand::{Demand, Generation, Reading, Requested};
 pub use self::formula::{DEFAULT_PRE_ALLOCATE, Watermarks, excess, needed, pre_allocate};
 

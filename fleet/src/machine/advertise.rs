@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use cloud::InstanceId;
-use cloud::want::{Capacity, max_allocatable};
+use cloud::want::{Capacity, most_addresses};
 use ipam::{Family, Time};
 use kubernetes::operation::node::DEFAULT_POOL;
 use serde_json::{Map, Value, json};
@@ -165,9 +165,10 @@ impl Fleet {
         let capacity = Capacity {
             first_index: rules.first_index,
             prefixes: rules.prefixes && limits.prefixes,
+            use_primary: rules.use_primary,
             ..Capacity::default()
         };
-        let most = max_allocatable(Some(limits), &capacity);
+        let most = most_addresses(limits, &capacity);
         // ENIs of other pools take their part of what the instance can have.
         let (attached, _) = self.count(instance, member);
         let default = self.default_addresses(member);

@@ -116,8 +116,9 @@ Example:
 
     /// Show the number of pods that an instance type has addresses for, for the kubelet's maxPods.
     ///
-    /// With eni.prefixes of the configuration, each block is a prefix. The number is that of addresses:
-    /// pods of the host's network need none, and Kubernetes advises 110 pods for small instances.
+    /// With eni.prefixes of the configuration, each block is a prefix. MAX PODS has two pods more than
+    /// ADDRESSES, as AWS's own numbers: pods of the host's network need none. Kubernetes advises 110
+    /// pods for small instances.
     #[command(after_help = "\
 Example:
   towpath-operator max-pods --instance-type m5.large --instance-type c6i.xlarge")]
@@ -128,6 +129,9 @@ Example:
         /// First index whose ENI gives addresses, as first-interface-index of the nodes.
         #[arg(long, value_name = "INDEX", default_value_t = 0)]
         first_interface_index: u16,
+        /// Pods get the own addresses of ENIs too, as use-primary-address of the nodes.
+        #[arg(long)]
+        use_primary_address: bool,
         #[command(flatten)]
         output: Output,
     },

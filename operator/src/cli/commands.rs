@@ -44,15 +44,16 @@ pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
         Command::MaxPods {
             instance_type,
             first_interface_index,
+            use_primary_address,
             output,
         } => {
             let types = instance_type.into_iter().collect();
-            block_on(max_pods(
-                file,
-                (types, first_interface_index),
-                output,
-                connect,
-            ))
+            let capacity = Capacity {
+                first_index: first_interface_index,
+                use_primary: use_primary_address,
+                ..Capacity::default()
+            };
+            block_on(max_pods(file, (types, capacity), output, connect))
         }
         Command::Check { output } => block_on(check(file, output, connect)),
         Command::Cleanup {
@@ -143,15 +144,14 @@ async fn check(file: Option<&Path>, output: Output, connect: Connect) -> Result<
 
 async fn max_pods(
     file: Option<&Path>,
-    (types, first_index): (BTreeSet<String>, u16),
+    (types, capacity): (BTreeSet<String>, Capacity),
     output: Output,
     connect: Connect,
 ) -> Result<ExitCode> {
     let (config, _) = Config::load(file)?;
     let capacity = Capacity {
-        first_index,
         prefixes: config.eni.prefixes,
-        ..Capacity::default()
+        ..capacity
     };
     let ec2 = connect(config.ec2.clone()).await?;
     let all = max_pods::max_pods(ec2.as_ref(), types, capacity).await?;

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cloud::want::{Capacity, max_allocatable};
+use cloud::want::{Capacity, OF_THE_HOST, most_addresses};
 use kubernetes::operation::node::DEFAULT_POOL;
 use kubernetes::operation::report::Reason;
 
 use crate::input::Moment;
 use crate::machine::Fleet;
 use crate::member::Member;
-
-/// Number of pods in the host's network, which need no address. EKS's formula for a kubelet's
-/// maxPods adds as many.
-const OF_THE_HOST: u32 = 2;
 
 impl Fleet {
     /// Updates the numbers of some kubelets.
@@ -39,19 +35,21 @@ impl Fleet {
         let capacity = Capacity {
             first_index: rules.first_index,
             prefixes: rules.prefixes && limits.prefixes,
+            use_primary: rules.use_primary,
             ..Capacity::default()
         };
-        let own = if rules.use_primary {
-            limits.adapters
-        } else {
-            0
-        };
-        let most = max_allocatable(Some(limits), &capacity) + u32::from(own);
-        (pods > most + OF_THE_HOST).then(|| {
+        let of_type = most_addresses(limits, &capacity);
+        let bound = Some(member.node.marks.max).filter(|it| *it > 0 && *it < of_type);
+        let most = bound.unwrap_or(of_type);
+        (pods > most.saturating_add(OF_THE_HOST)).then(|| {
+            let reason = match bound {
+                Some(bound) => format!("max-allocate leaves the node {bound} addresses"),
+                None => format!("an instance of type {kind} has at most {most} addresses"),
+            };
             format!(
-                "the kubelet takes {pods} pods, and an instance of type {kind} has at most {most} \
-                 addresses for pods; set maxPods of the kubelet to {} or less",
-                most + OF_THE_HOST
+                "the kubelet takes {pods} pods, and {reason} for pods; set maxPods of the kubelet to \
+                 {} or less",
+                most.saturating_add(OF_THE_HOST)
             )
         })
     }

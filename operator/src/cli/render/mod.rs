@@ -32,7 +32,15 @@ pub(super) fn judgements(all: &[Judgement], paint: Paint) -> String {
 
 /// The table of instance types.
 pub(super) fn max_pods(all: &[MaxPods], paint: Paint) -> String {
-    let mut table = Table::new(["TYPE", "ENIS", "BLOCKS PER ENI", "BLOCK", "ADDRESSES"]);
+    let header = [
+        "TYPE",
+        "ENIS",
+        "BLOCKS PER ENI",
+        "BLOCK",
+        "ADDRESSES",
+        "MAX PODS",
+    ];
+    let mut table = Table::new(header);
     for it in all {
         let block = if it.prefixes { "/28" } else { "/32" };
         let cells = [
@@ -41,6 +49,7 @@ pub(super) fn max_pods(all: &[MaxPods], paint: Paint) -> String {
             it.blocks_per_eni.to_string(),
             block.to_owned(),
             it.addresses.to_string(),
+            it.max_pods.to_string(),
         ];
         table.row(Tone::Plain, cells);
     }

@@ -158,6 +158,7 @@ fn instance_type() -> MaxPods {
         blocks_per_eni: 9,
         prefixes: true,
         addresses: 432,
+        max_pods: 434,
     }
 }
 
@@ -216,8 +217,8 @@ eni-0123456789abcdef0  3         Denied: no
         (
             max_pods(&[instance_type()], PLAIN),
             "\
-TYPE      ENIS  BLOCKS PER ENI  BLOCK  ADDRESSES
-m5.large  3     9               /28    432
+TYPE      ENIS  BLOCKS PER ENI  BLOCK  ADDRESSES  MAX PODS
+m5.large  3     9               /28    432        434
 ",
         ),
     ];
