@@ -5,6 +5,7 @@
     reason = "a failure of a helper is a failure of the test"
 )]
 
+mod absent;
 mod advertise;
 mod bad_input;
 mod bed;
