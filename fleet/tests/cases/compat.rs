@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ec2_fake::{Fault, FaultKind};
+use ec2_fake::{Ask, Assign, Call, Family, Fault, FaultKind, Request};
 use fleet::{ReleaseMode, Settings};
+use ipnet::IpNet;
 use kubernetes::operation::allocated::Compat;
 use serde_json::{Map, Value, json};
 
@@ -72,6 +73,72 @@ fn always_writes_at_each_change_and_releases_nothing() {
     bed.run(MINUTE);
     assert_eq!(allocated(&bed, "one"), singles(&bed));
     bed.assert_true("always");
+}
+
+/// A node of an agent that answers for each address uses this many of those that it is shown.
+fn use_addresses(bed: &mut Bed, count: usize) {
+    let shown = flat(bed, "flat").into_iter().take(count);
+    let used = shown.map(|block| {
+        let address = block.trim_end_matches("/32").to_owned();
+        (address, json!({"owner": "a/b"}))
+    });
+    let used: Map<String, Value> = used.collect();
+    bed.change("flat", &json!({"status": {"ipam": {"used": null}}}));
+    bed.change("flat", &json!({"status": {"ipam": {"used": used}}}));
+}
+
+/// Such an agent answers, whatever the operator writes into its pools.
+#[test]
+fn always_asks_no_agent_for_addresses_back() {
+    for (compat, is_asked) in [(Compat::Always, false), (Compat::UntilAgent, true)] {
+        let mut bed = bed(compat);
+        use_addresses(&mut bed, 6);
+        bed.until(MINUTE, "more addresses", |bed| bed.shown("flat") >= 14);
+        bed.run(MINUTE);
+        use_addresses(&mut bed, 0);
+        bed.run(MINUTE * 10);
+        let words = &bed.api.objects["flat"]["status"]["ipam"]["release-ips"];
+        let words = words.as_object().map_or(0, Map::len);
+        assert_eq!(words > 0, is_asked, "{compat:?}: {words} words");
+        assert_eq!(bed.shown("flat"), 14);
+        assert_eq!(bed.calls("UnassignPrivateIpAddresses"), 0);
+        bed.assert_true("asked");
+    }
+}
+
+#[test]
+fn always_leaves_an_eni_without_a_block_attached() {
+    for (compat, left) in [(Compat::Always, 2), (Compat::UntilAgent, 1)] {
+        let mut bed = bed(compat);
+        let second = bed.cloud.interfaces().find(|eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.instance == "i-one" && it.index == 1)
+        });
+        let second = second.unwrap();
+        let unassign = Call::Unassign(Assign {
+            family: Family::V4,
+            eni: second.id.clone(),
+            ask: Ask {
+                addresses: second.addresses.blocks.iter().map(IpNet::addr).collect(),
+                ..Ask::default()
+            },
+            reassign: false,
+        });
+        // The node needs them no more, and a stranger takes them.
+        bed.request("one", 8);
+        let request = Request {
+            call: unassign,
+            dry_run: false,
+        };
+        let date = bed.at().date;
+        bed.cloud.call(date, "stranger", &request).outcome.unwrap();
+        bed.run(MINUTE * 30);
+        let enis = bed.cloud.interfaces().filter(|eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.instance == "i-one")
+        });
+        assert_eq!(enis.count(), left, "{compat:?}");
+    }
 }
 
 #[test]
