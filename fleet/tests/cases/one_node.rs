@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ec2_fake::Span;
 use serde_json::json;
 
 use super::bed::{Bed, Fault, Planned, world};
@@ -91,6 +92,72 @@ fn a_node_that_wants_ipv6_gets_one_prefix_beside_its_addresses() {
     bed.run(Duration::from_mins(5));
     assert_eq!(bed.ipv6_prefixes("one"), 1);
     assert_eq!(bed.shown("one"), 8);
+}
+
+/// The time until each of many nodes has its addresses, with or without a node whose calls EC2 never
+/// answers.
+fn served(action: &str, is_stuck: bool) -> Vec<Duration> {
+    let mut world = world();
+    // Nothing is drawn, so that both runs are the same but for the node.
+    world.settings.attach = Span::new(1_000, 1_000);
+    world.settings.attached = Span::new(200, 200);
+    world.settings.lag_listing = Span::new(0, 0);
+    world.settings.lag_by_id = Span::new(0, 0);
+    let mut bed = Bed::new(&world);
+    let names: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();
+    for name in ["stuck"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+    {
+        bed.add_node(name, "m5.large", "subnet-a");
+        // One ENI more than the primary one.
+        bed.request(name, 12);
+    }
+    bed.run(Duration::from_secs(30));
+    if is_stuck {
+        let is_its = |eni: &ec2_fake::Eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.instance == "i-stuck")
+        };
+        let names = match action {
+            "AssignPrivateIpAddresses" => {
+                let eni = bed.cloud.interfaces().find(|it| is_its(it));
+                eni.unwrap().id.clone()
+            }
+            _ => "i-stuck".to_owned(),
+        };
+        let fault = json!({"action": action, "names": names, "count": 1_000, "kind": "unheard"});
+        bed.cloud.inject(serde_json::from_value(fault).unwrap());
+    }
+    bed.lead();
+    let begun = bed.now;
+    let mut times = Vec::new();
+    let mut waiting: Vec<&str> = names.iter().map(String::as_str).collect();
+    while !waiting.is_empty() {
+        bed.run(Duration::from_millis(50));
+        waiting.retain(|name| {
+            let is_served = bed.shown(name) >= 12;
+            if is_served {
+                times.push(bed.now.since(begun));
+            }
+            !is_served
+        });
+        assert!(bed.now.since(begun) < Duration::from_mins(1), "{waiting:?}");
+    }
+    assert_eq!(bed.shown("stuck") >= 12, !is_stuck, "{action}");
+    times
+}
+
+#[test]
+fn r15_calls_without_an_answer_for_one_node_delay_the_others_by_less_than_a_second() {
+    for action in ["AttachNetworkInterface", "AssignPrivateIpAddresses"] {
+        let usual = served("none", false);
+        let beside = served(action, true);
+        for (usual, beside) in usual.iter().zip(&beside) {
+            let delay = beside.saturating_sub(*usual);
+            assert!(delay <= Duration::from_secs(1), "{action}: {delay:?}");
+        }
+    }
 }
 
 #[test]

@@ -119,6 +119,59 @@ fn what_nobody_claims_goes_after_the_delay_and_the_grace() {
     assert_eq!(held, 10);
 }
 
+/// The blocks of prefixes that the status shows.
+fn prefixes(bed: &Bed) -> BTreeSet<String> {
+    let enis = bed.api.objects["one"]["status"]["eni"]["enis"].as_object();
+    let lists = enis.into_iter().flatten().map(|(_, eni)| &eni["prefixes"]);
+    let prefixes = lists.filter_map(Value::as_array).flatten();
+    prefixes.map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+/// 250 pods become 10: with eight spare addresses they need two prefixes of 17.
+#[test]
+fn r11_prefixes_of_pods_that_are_gone_go_back() {
+    let mut settings = Settings {
+        release: ReleaseMode::On,
+        ..Settings::of(CLUSTER)
+    };
+    settings.enis.prefixes = true;
+    let mut bed = Bed::with(&world(), settings);
+    bed.add_node("one", "m5.4xlarge", "subnet-a");
+    bed.change(
+        "one",
+        &json!({"metadata": {"annotations": {"ipam.towpath.dev/agent": "1.0.0"}}}),
+    );
+    bed.request("one", 258);
+    bed.run(Duration::from_secs(30));
+    bed.lead();
+    bed.until(Duration::from_mins(2), "prefixes", |bed| {
+        prefixes(bed).len() == 17
+    });
+    let all = prefixes(&bed);
+    claim(&mut bed, &all);
+    bed.run(Duration::from_mins(5));
+    assert_eq!(prefixes(&bed), all, "all are in use");
+    let kept: BTreeSet<String> = all.iter().take(2).cloned().collect();
+    bed.request("one", 18);
+    claim(&mut bed, &kept);
+    let attached = |bed: &Bed| {
+        let blocks = bed.cloud.interfaces();
+        let blocks = blocks.flat_map(|eni| eni.addresses.blocks.iter());
+        blocks.map(ToString::to_string).collect::<BTreeSet<_>>()
+    };
+    bed.run(Duration::from_secs(175));
+    assert_eq!(attached(&bed), all, "before the delay");
+    // The delay, the grace, and a round of the budget's calls.
+    let limit = Duration::from_secs(5 + 20 + 15);
+    bed.until(limit, "two prefixes", |bed| attached(bed) == kept);
+    bed.run(Duration::from_mins(15));
+    assert_eq!((attached(&bed), prefixes(&bed)), (kept.clone(), kept));
+    assert_eq!(marks(&bed), BTreeSet::new());
+    assert_eq!(bed.report("one"), "");
+    bed.assert_true("prefixes");
+    bed.assert_no_leaks("prefixes");
+}
+
 #[test]
 fn what_was_never_claimed_stays_until_the_agent_answers() {
     let mut bed = bed(14);

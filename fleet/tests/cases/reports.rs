@@ -427,6 +427,92 @@ fn r29_another_clusters_enis_are_left_alone() {
     assert_eq!(bed.loose().len(), 1);
 }
 
+/// Lets two clusters run in one cloud, which `first` has.
+fn run_beside(first: &mut Bed, second: &mut Bed, duration: Duration) {
+    let end = first.now.after(duration);
+    while first.now < end {
+        first.run(SECOND);
+        std::mem::swap(&mut first.cloud, &mut second.cloud);
+        second.run(SECOND);
+        std::mem::swap(&mut first.cloud, &mut second.cloud);
+    }
+}
+
+/// The ENIs that a cluster created, each with its attachment.
+fn enis_of(bed: &Bed, cluster: &str) -> Vec<(String, bool)> {
+    let tag = cloud::object::tags::CLUSTER;
+    let enis = bed.cloud.interfaces();
+    let enis = enis.filter(|eni| eni.tags.get(tag).map(String::as_str) == Some(cluster));
+    enis.map(|eni| (eni.id.clone(), eni.attachment.is_some()))
+        .collect()
+}
+
+/// Both have nodes of the same names, in the same subnet.
+#[test]
+fn r29_two_clusters_in_a_vpc_delete_nothing_of_each_other() {
+    let mut blue = bed();
+    let mut green = Bed::with(&world(), Settings::of("green"));
+    green.now = blue.now;
+    for (name, id) in [("one", "i-green-1"), ("two", "i-green-2")] {
+        let instance =
+            json!({"id": id, "type": "m5.large", "subnet": "subnet-a", "groups": ["sg-1"]});
+        let date = blue.at().date;
+        let spec = serde_json::from_value(instance).unwrap();
+        blue.cloud.start(&spec, date).unwrap();
+        green.add_object(name, "m5.large", "subnet-a");
+        green.change(name, &json!({"spec": {"instance-id": id}}));
+        green.request(name, 18);
+    }
+    blue.request("one", 18);
+    green.lead();
+    run_beside(&mut blue, &mut green, MINUTE * 3);
+    assert_eq!(
+        (blue.shown("one"), green.shown("one"), green.shown("two")),
+        (18, 18, 18)
+    );
+    // Each cluster has a loose ENI, and the operator of one does not work for hours.
+    refuse(&mut blue, "AttachNetworkInterface", "IncorrectState", 2);
+    blue.request("one", 27);
+    green.request("one", 27);
+    run_beside(&mut blue, &mut green, SECOND * 2);
+    let is_loose = |(_, is_attached): &(String, bool)| !is_attached;
+    let before = ["blue", "green"].map(|cluster| enis_of(&blue, cluster));
+    assert!(
+        before.iter().all(|enis| enis.iter().any(is_loose)),
+        "{before:?}"
+    );
+    let date = blue.at().date;
+    for id in ["i-one", "i-green-1"] {
+        blue.cloud.terminate(id, date).unwrap();
+    }
+    blue.api.delete("one", blue.now);
+    green.api.delete("one", green.now);
+    green.kill();
+    blue.run(MINUTE * 120);
+    let kept: Vec<_> = before[1]
+        .iter()
+        .filter(|(id, is_attached)| {
+            // The attached one of the ended instance went with it.
+            !is_attached || blue.cloud.interface(id).is_some()
+        })
+        .cloned()
+        .collect();
+    assert_eq!(enis_of(&blue, "blue"), []);
+    assert_eq!(
+        enis_of(&blue, "green"),
+        kept,
+        "one loose, one of the other node"
+    );
+    green.now = blue.now;
+    green.lead();
+    run_beside(&mut blue, &mut green, MINUTE * 60);
+    let left = enis_of(&blue, "green");
+    assert!(left.len() == 1 && left[0].1, "{left:?}");
+    std::mem::swap(&mut blue.cloud, &mut green.cloud);
+    green.assert_true("green");
+    assert_eq!(green.shown("two"), 18);
+}
+
 #[test]
 fn r38_enis_of_other_cards_are_neither_counted_nor_shown() {
     let mut bed = bed_of(&world(), "p5.48xlarge");

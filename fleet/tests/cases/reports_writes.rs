@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use fleet::{ReleaseMode, Settings};
 use serde_json::{Value, json};
 
-use super::bed::{Bed, world};
+use super::bed::{Bed, CLUSTER, world};
 
 const MINUTE: Duration = Duration::from_mins(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -79,6 +80,96 @@ fn r35_r36_a_spec_names_no_eni_that_the_status_lacks_and_foreign_fields_stay() {
         });
     }
     assert!(bed.shown("one") >= 22);
+}
+
+/// Fields of agents, of other controllers and of other versions.
+fn foreign() -> Value {
+    json!({
+        "metadata": {
+            "labels": {"kubernetes.io/hostname": "one", "a": ""},
+            "annotations": {"example.com/note": "\u{e4} \"quoted\"\n", "ipam.towpath.dev/x": "1"},
+            "finalizers": ["example.com/hold"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "one", "uid": "u"}]
+        },
+        "spec": {
+            "addresses": [{"type": "InternalIP", "ip": "10.1.0.4"}, {"type": "X", "ip": ""}],
+            "bootid": "b", "encryption": {"key": 3}, "health": {"ipv4": "10.9.0.1"},
+            "ingress": {}, "nodeidentity": 1,
+            "alibaba-cloud": {"instance-type": "x"}, "azure": {"interface-name": "y"},
+            "eni": {"disable-prefix-delegation": false, "later": {"a": [1, {"b": null}]}},
+            "ipam": {
+                "podCIDRs": ["10.9.0.0/24"], "later": [], "static-ip-tags": {},
+                "pools": {"later": {"x": 1.5}}
+            },
+            "later": [[], {}, "", 0, -1, 1e30, true]
+        },
+        "status": {
+            "x": 1, "alibaba-cloud": {"enis": {"e": {}}}, "azure": {"interfaces": [{"id": "z"}]},
+            "eni": {"later": ["a"]},
+            "ipam": {"assigned-static-ip": "", "later": {"x": [null]}, "operator-status": {"y": 2}}
+        }
+    })
+}
+
+/// Checks that each value of `part` is in `whole`, and those of lists in their order.
+fn assert_within(part: &Value, whole: &Value, path: &str) {
+    match part {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (key, value) in fields {
+                assert_within(value, &whole[key], &format!("{path}.{key}"));
+            }
+        }
+        value => assert_eq!(whole, value, "{path}"),
+    }
+}
+
+/// A node gets ENIs, gives them back and is named for faults; its agents change their generation.
+#[test]
+fn r36_no_write_changes_a_field_of_others() {
+    let mut settings = Settings {
+        release: ReleaseMode::On,
+        ..Settings::of(CLUSTER)
+    };
+    settings.pools.advertised = true;
+    let mut bed = Bed::with(&world(), settings);
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.change("one", &foreign());
+    let expected = {
+        let mut expected = json!({});
+        json_patch::merge(&mut expected, &foreign());
+        expected
+    };
+    let spec = json!({"ipv4": {"cidrs": ["172.16.0.0/24"], "maskSize": 28}});
+    bed.api.set_pool("green", &spec, bed.now);
+    bed.run(MINUTE);
+    bed.lead();
+    let pools = |ipv4: u32, ipv6: u32, green: u32| {
+        json!([
+            {"pool": "default", "needed": {"ipv4-addrs": ipv4, "ipv6-addrs": ipv6}},
+            {"pool": "green", "needed": {"ipv4-addrs": green}}
+        ])
+    };
+    let steps = [
+        json!({"spec": {"ipam": {"pools": {"requested": pools(8, 0, 0)}}}}),
+        json!({"spec": {"ipam": {"pools": {"requested": pools(18, 16, 20)}}}}),
+        json!({"spec": {"ipam": {"pools": {"requested": pools(500, 16, 20)}}}}),
+        json!({"spec": {"ipam": {"pools": {"requested": null}}}}),
+        used(4),
+        json!({"status": {"ipam": {"used": null}}}),
+        json!({"spec": {"ipam": {"pools": {"requested": pools(8, 0, 0), "allocated": []}}},
+            "metadata": {"annotations": {"ipam.towpath.dev/agent": "1.0.0"}}}),
+        json!({"spec": {"ipam": {"pools": {"requested": pools(7, 0, 0)}}}}),
+        json!({"spec": {"eni": {"subnet-ids": 7}}}),
+    ];
+    for step in steps {
+        bed.change("one", &step);
+        for _ in 0..30 {
+            bed.run(SECOND * 10);
+            assert_within(&expected, &bed.api.objects["one"], "");
+        }
+    }
+    assert!(bed.api.writes["one"] >= 8, "{:?}", bed.api.writes);
+    assert!(bed.calls("UnassignPrivateIpAddresses") > 0);
 }
 
 fn used(count: u32) -> Value {

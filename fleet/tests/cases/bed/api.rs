@@ -96,7 +96,9 @@ impl Api {
                 eni.as_object_mut().unwrap().remove(field);
             }
         }
-        if self.lacks.is_some() && *object == before {
+        // A patch without a version can come twice, and then changes nothing.
+        let may_be_vain = self.lacks.is_some() || part == Part::Metadata;
+        if may_be_vain && *object == before {
             self.vain += 1;
             return Written::Done(Some(Box::new(before)));
         }

@@ -135,7 +135,7 @@ impl Bed {
         match task {
             Task::Call(step) => drop(self.call(wire::call(step))),
             Task::Patch { name, part, body } => {
-                drop(self.api.patch(name, *part, body, self.now));
+                drop(self.patch(name, *part, body));
             }
             Task::PatchPool { name, body, .. } => drop(self.api.patch_pool(name, body, self.now)),
             _ => panic!("{task:?}"),
@@ -166,7 +166,11 @@ impl Bed {
         let due = self.faults.late.extract_if(.., |(at, _)| *at <= now);
         let due: Vec<_> = due.collect();
         for (_, task) in due {
+            let before = self.untrue();
             self.carry_out_quietly(&task);
+            let after = self.untrue();
+            let lost: Vec<_> = after.difference(&before).collect();
+            assert!(lost.is_empty(), "{task:?} comes late, and takes {lost:?}");
         }
     }
 }

@@ -364,7 +364,7 @@ impl Bed {
                 self.answer(wait, Input::Page { id, page });
             }
             Task::Patch { name, part, body } => {
-                let written = self.api.patch(&name, part, &body, at.now);
+                let written = self.patch(&name, part, &body);
                 self.answer(Duration::from_millis(20), Input::Written { id, written });
             }
             Task::List => {
