@@ -442,6 +442,59 @@ fn pools_add_up_after_churn_of_nodes_and_leaders() {
     assert_eq!(bed.plain_pool("green").ipv4.unwrap().taken, 0);
 }
 
+/// Each node has blocks, keeps some beyond the pool's end, or goes before it has any.
+#[test]
+fn r32_a_pool_adds_up_after_ten_thousand_nodes() {
+    let mut bed = bed();
+    let spec = |first: &str| small(&[first, "172.17.0.0/24"]);
+    set_pool(&mut bed, "green", &spec("172.16.0.0/24"));
+    let mut nodes: std::collections::VecDeque<String> = std::collections::VecDeque::new();
+    for round in 0..500_u32 {
+        for number in 0..20 {
+            let name = format!("n{round:03}-{number:02}");
+            want(&mut bed, &name, "green", [1 + number % 12, 0]);
+            nodes.push_back(name);
+        }
+        if round % 7 == 0 {
+            // Some are gone before the operator has seen them.
+            bed.run(Duration::from_millis(60));
+            for name in nodes.split_off(nodes.len() - 5) {
+                bed.api.delete(&name, bed.now);
+            }
+        }
+        while nodes.len() > 40 {
+            let name = nodes.pop_front().unwrap();
+            bed.api.delete(&name, bed.now);
+        }
+        if round % 50 == 20 {
+            // The first CIDR is replaced, and its blocks become orphans.
+            let first = format!("172.{}.0.0/24", 18 + round / 50);
+            set_pool(&mut bed, "green", &spec(&first));
+        }
+        if round % 25 == 24 {
+            bed.kill();
+            bed.lead();
+        }
+        bed.run(Duration::from_millis(1_500));
+        let held = check(&bed);
+        let pool = bed.plain_pool("green");
+        let space = pool.ipv4.unwrap();
+        let orphans = pool.orphans.len();
+        assert_eq!(
+            usize::try_from(space.taken).unwrap() + orphans,
+            held,
+            "round {round}"
+        );
+        assert_eq!(space.blocks, 128, "round {round}");
+    }
+    for name in nodes {
+        bed.api.delete(&name, bed.now);
+    }
+    bed.run(SOON);
+    let pool = bed.plain_pool("green");
+    assert_eq!((pool.ipv4.unwrap().taken, pool.orphans.len()), (0, 0));
+}
+
 #[test]
 fn enis_of_another_pool_take_their_part_of_what_a_node_can_have() {
     let mut settings = Settings::of(CLUSTER);
@@ -467,4 +520,74 @@ fn enis_of_another_pool_take_their_part_of_what_a_node_can_have() {
     // 3 ENIs of 9 addresses, less those of the other pool.
     let default = &bed.api.advertised["one"].0["towpath.dev/ipv4-default"];
     assert_eq!(*default, json!("22"));
+}
+
+/// Works of the scenario below, with the number of each.
+const WORKS: [(&str, u32); 3] = [("metadata", 3), ("pool", 2), ("spec", 4)];
+
+/// Nodes want more blocks than the pool has, give some back, come and go, while a fault hits a leader.
+fn contend(planned: Planned) {
+    let what = format!("{planned:?}");
+    let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
+    set_pool(&mut bed, "green", &small(&["172.16.0.0/28"]));
+    want(&mut bed, "one", "green", [8, 0]);
+    want(&mut bed, "two", "green", [8, 0]);
+    want(&mut bed, "three", "green", [4, 0]);
+    bed.faults.planned = Some(planned);
+    bed.lead();
+    let run = |bed: &mut Bed, millis: u64| {
+        for _ in 0..millis / 500 {
+            bed.run(Duration::from_millis(500));
+            check(bed);
+            if !bed.lease.is_led {
+                // The next leader has to wait for the end of the lease.
+                bed.run(Duration::from_secs(17));
+                check(bed);
+                bed.lead();
+            }
+        }
+    };
+    run(&mut bed, 40_000);
+    // One node gives a block back, another one goes, and others get these blocks.
+    let kept: Vec<_> = blocks(&bed, "one").into_iter().take(1).collect();
+    want(&mut bed, "one", "green", [4, 0]);
+    keep(&mut bed, "one", "green", &kept);
+    run(&mut bed, 40_000);
+    bed.api.delete("two", bed.now);
+    want(&mut bed, "four", "green", [8, 0]);
+    run(&mut bed, 40_000);
+    // A call of a dead leader can come ten minutes late.
+    run(&mut bed, 640_000);
+    assert!(bed.faults.planned.is_none(), "{what}: nothing was hit");
+    assert_eq!(check(&bed), 4, "{what}");
+    let counts = ["one", "three", "four"].map(|name| blocks(&bed, name).len());
+    assert_eq!(counts, [1, 1, 2], "{what}");
+    let pool = bed.plain_pool("green");
+    assert_eq!(
+        (pool.ipv4.unwrap().taken, pool.orphans.len()),
+        (4, 0),
+        "{what}"
+    );
+    for name in ["one", "three", "four"] {
+        assert_eq!(bed.report(name), "", "{what}: {name}");
+    }
+}
+
+#[test]
+fn every_work_for_plain_pools_hit_by_every_fault_grants_nothing_twice() {
+    let late = Fault::Late(Duration::from_mins(10));
+    for (what, count) in WORKS {
+        for skip in 0..count {
+            for fault in Fault::ALL.into_iter().chain([late]) {
+                for kills in [false, true] {
+                    contend(Planned {
+                        what,
+                        skip,
+                        fault,
+                        kills,
+                    });
+                }
+            }
+        }
+    }
 }
