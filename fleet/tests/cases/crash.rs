@@ -145,6 +145,33 @@ fn a_call_of_a_dead_operator_that_comes_ten_minutes_late_touches_nothing_publish
     }
 }
 
+/// The next leader has a prefix assigned by then.
+#[test]
+fn a_prefix_of_a_dead_operator_that_comes_ten_minutes_late_is_one_more() {
+    let mut bed = bed(11);
+    bed.faults.planned = Some(Planned {
+        what: "AssignIpv6Addresses",
+        skip: 0,
+        fault: Fault::Late(Duration::from_mins(10)),
+        kills: true,
+    });
+    let needed = json!({"ipv4-addrs": 8, "ipv6-addrs": 16});
+    let pools = json!({"requested": [{"pool": "default", "needed": needed}]});
+    bed.change("one", &json!({"spec": {"ipam": {"pools": pools}}}));
+    for _ in 0..900 {
+        bed.run(Duration::from_secs(1));
+        if !bed.lease.is_led {
+            bed.run(Duration::from_secs(17));
+            bed.lead();
+        }
+        bed.assert_true("late");
+    }
+    assert_eq!(bed.calls("AssignIpv6Addresses"), 2);
+    assert_eq!((bed.ipv6_prefixes("one"), bed.shown("one")), (2, 8));
+    assert_eq!(bed.report("one"), "");
+    bed.assert_no_leaks("late");
+}
+
 #[test]
 fn answers_that_come_twice_change_nothing() {
     let mut bed = bed(3);

@@ -55,6 +55,7 @@ fn no_address_is_both_given_and_unassigned() {
     assert!(total.takeovers > 5 && total.made_again > 5, "{total:?}");
     assert!(total.late_writes > 20 && total.late_calls > 2, "{total:?}");
     assert!(total.foreign > 20 && total.restored > 5, "{total:?}");
+    assert!(total.moved > 2, "{total:?}");
     assert!(total.reused > 20 && total.raced > 2, "{total:?}");
 }
 

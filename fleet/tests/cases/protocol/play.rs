@@ -34,6 +34,8 @@ pub(super) struct Counts {
     pub(super) late_writes: usize,
     pub(super) late_calls: usize,
     pub(super) restored: usize,
+    /// Blocks of a backup that another node has by then.
+    pub(super) moved: usize,
     /// Blocks that an operator of another project had taken back.
     pub(super) foreign: usize,
     /// Blocks that Cilium's agent used again, and those with pods whose release was under way.
@@ -50,6 +52,7 @@ impl AddAssign for Counts {
         self.late_writes += other.late_writes;
         self.late_calls += other.late_calls;
         self.restored += other.restored;
+        self.moved += other.moved;
         self.foreign += other.foreign;
         self.reused += other.reused;
         self.raced += other.raced;
@@ -376,12 +379,29 @@ impl Play {
         self.bed.api.objects = self.backups[which].1.clone();
         let kept = kept.map(|object| (cilium::NAME.to_owned(), object));
         self.bed.api.objects.extend(kept);
+        self.counts.moved += self.moved();
         self.may_be_behind = true;
         self.backups.truncate(which + 1);
         self.late.clear();
         self.bed.faults.planned = None;
         self.restored = Some(self.bed.now);
         self.bed.lead();
+    }
+
+    /// The number of blocks that an object shows and that EC2 has given to another node.
+    fn moved(&self) -> usize {
+        let names: Vec<&String> = self.bed.api.objects.keys().collect();
+        let attached: Vec<_> = names.iter().map(|name| self.attached(name)).collect();
+        let of = |name: &String| {
+            let shown = shown(&self.bed.api.objects[name]);
+            let others = names
+                .iter()
+                .zip(&attached)
+                .filter(|(other, _)| **other != name);
+            let theirs = others.map(|(_, blocks)| shown.intersection(blocks).count());
+            theirs.sum::<usize>()
+        };
+        names.iter().map(|name| of(name)).sum()
     }
 
     /// Keeps a backup for every five minutes of the last hour.
@@ -484,6 +504,11 @@ impl Play {
             let marked = marks::blocks(object);
             let both: Vec<_> = shown.intersection(&marked).collect();
             assert!(both.is_empty(), "play {seed}, {name}: {both:?} at {now:?}");
+        }
+        // An operator of ours was at work since the restore, and none of another project.
+        let settled = self.restored.map(|at| now.since(at));
+        if settled.is_some_and(|it| (SETTLED..OUTAGE * 2).contains(&it)) {
+            assert_eq!(self.moved(), 0, "play {seed}: two owners at {now:?}");
         }
         assert!(
             self.may_be_behind || !is_behind,
