@@ -168,4 +168,26 @@ pub(super) const FAULTS: &[Fault] = &[
             test: fleet("advertise::every_node_has_its_turn_while_numbers_change"),
         }],
     },
+    Fault {
+        number: 0,
+        symptom: "Two nodes have one block, as a paused leader has granted it",
+        mutants: &[Mutant {
+            guard: "a new leader first changes each node that an older one may still grant blocks",
+            file: "fleet/src/machine/plain.rs",
+            code: "Opening::Listed(Takeover::begin(unmet))",
+            without: "Opening::Listed(Takeover::begin(BTreeSet::new()))",
+            test: fleet("plain::a_paused_leader_that_wakes_grants_nothing_twice"),
+        }],
+    },
+    Fault {
+        number: 0,
+        symptom: "Addresses go back although the operator claims them itself",
+        mutants: &[Mutant {
+            guard: "no agent is asked for addresses then",
+            file: "fleet/src/member/release/mod.rs",
+            code: "settings.compat != Compat::Always",
+            without: "settings.compat != Compat::Never",
+            test: fleet("compat::always_asks_no_agent_for_addresses_back"),
+        }],
+    },
 ];

@@ -353,4 +353,50 @@ pub(super) const FAULTS: &[Fault] = &[
             },
         ],
     },
+    Fault {
+        number: 0,
+        symptom: "Nobody is told that a subnet has run out",
+        mutants: &[
+            Mutant {
+                guard: "a subnet without a free address lasts no longer",
+                file: "cloud/src/place/forecast.rs",
+                code: "if free == 0 {",
+                without: "if false {",
+                test: fleet(
+                    "subnets::a_subnet_lasts_as_long_as_its_use_grows_and_no_time_when_it_is_full",
+                ),
+            },
+            Mutant {
+                guard: "one without IPv4 has no part in it",
+                file: "fleet/src/topology.rs",
+                code: "subnets.iter().filter(|it| it.ipv4.is_some())",
+                without: "&subnets",
+                test: fleet(
+                    "subnets::a_subnet_lasts_as_long_as_its_use_grows_and_no_time_when_it_is_full",
+                ),
+            },
+        ],
+    },
+    Fault {
+        number: 0,
+        symptom: "The kubelet takes more pods than its node can ever have addresses for",
+        mutants: &[
+            Mutant {
+                guard: "the own address of the primary ENI is no pod's",
+                file: "cloud/src/want/capacity.rs",
+                code: "limits.adapters.saturating_sub(capacity.first_index.max(1))",
+                without: "limits.adapters",
+                test: fleet("kubelet::a_full_node_has_as_many_addresses_as_the_number_says"),
+            },
+            Mutant {
+                guard: "max-allocate is a bound as well",
+                file: "fleet/src/machine/nodes/kubelet.rs",
+                code: "let most = bound.unwrap_or(of_type);",
+                without: "let most = of_type;",
+                test: fleet(
+                    "kubelet::the_warning_begins_beyond_the_number_that_the_type_and_the_node_allow",
+                ),
+            },
+        ],
+    },
 ];

@@ -310,4 +310,30 @@ pub(super) const FAULTS: &[Fault] = &[
             },
         ],
     },
+    Fault {
+        number: 0,
+        symptom: "An ENI of an instance that runs goes while the node's objects are absent",
+        mutants: &[Mutant {
+            guard: "an ENI that is attached is not swept, whoever knows its node",
+            file: "cloud/src/object/eni.rs",
+            code: "    pub fn is_loose(&self) -> bool {\n        self.attachment.is_none()",
+            without: "    pub fn is_loose(&self) -> bool {\n        self.attachment.is_none() || self.instance().is_some()",
+            test: fleet(
+                "absent::an_instance_that_runs_keeps_its_enis_while_its_objects_are_absent",
+            ),
+        }],
+    },
+    Fault {
+        number: 0,
+        symptom: "An ENI goes before its time, or never, as a clock jumps",
+        mutants: &[Mutant {
+            guard: "its age is the time for which one leader has seen it",
+            file: "cloud/src/sweep.rs",
+            code: "it.last.since(it.first) >= AGE",
+            without: "it.last.since(it.first) >= AGE / 2",
+            test: fleet(
+                "clocks::a_time_of_day_that_jumps_sweeps_no_eni_early_and_keeps_none_for_ever",
+            ),
+        }],
+    },
 ];
