@@ -1,6 +1,9 @@
 //! Works, carried out once each. Repetitions are the fleet's.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use apiserver::client::within;
@@ -8,7 +11,7 @@ use apiserver::events::Events;
 use apiserver::write::Failure as Refusal;
 use apiserver::{cause, objects};
 use cloud::Failure;
-use cloud::node::Outcome;
+use cloud::node::{Outcome, Step};
 use ec2::Ec2;
 use fleet::{About, Event, Input, Part, Task, Work, Written};
 use ipam::Time;
@@ -23,6 +26,10 @@ use super::clock::moment;
 /// A plan is good for so long. A process that was stopped after it may lead no more.
 const GOOD_FOR: Duration = Duration::from_secs(5);
 const NOT_SENT: &str = "not sent: this operator was stopped for a while";
+/// A call goes no further after so long. Its client gives it up before, unless the process was stopped
+/// while it waited, as for credentials.
+const GOES_ON_FOR: Duration = Duration::from_secs(6);
+const NO_REPLY: &str = "no reply: this operator was stopped for a while";
 
 /// The objects of one page of a list.
 const PAGE: u32 = 500;
@@ -43,10 +50,7 @@ impl Carrier {
         let id = work.id;
         let written = match work.task {
             Task::Call(step) => {
-                let outcome = match moment() {
-                    Ok(at) if !is_stale(planned, at.now) => self.ec2.step(&step).await,
-                    _ => Outcome::Failed(Failure::unanswered(step.action(), NOT_SENT)),
-                };
+                let outcome = self.call(&step, planned).await;
                 return Some(Input::Answer { id, outcome });
             }
             Task::Read(query) => {
@@ -76,6 +80,18 @@ impl Carrier {
             Task::Delete { name, uid, version } => self.delete(&name, uid, version).await,
         };
         Some(Input::Written { id, written })
+    }
+
+    async fn call(&self, step: &Step, planned: Time) -> Outcome {
+        let failed = |reason| Outcome::Failed(Failure::unanswered(step.action(), reason));
+        let clock = || moment().ok().map(|at| at.now);
+        match clock() {
+            Some(begun) if !is_stale(planned, begun) => {
+                let outcome = unless_stopped(self.ec2.step(step), begun, clock).await;
+                outcome.unwrap_or_else(|| failed(NO_REPLY))
+            }
+            _ => failed(NOT_SENT),
+        }
     }
 
     async fn patch(&self, name: &str, part: Part, body: Value) -> Written {
@@ -174,9 +190,50 @@ fn is_stale(planned: Time, now: Time) -> bool {
     now.since(planned) >= GOOD_FOR
 }
 
+/// Awaits a call that began at this time; none if the process was stopped. The call does nothing more
+/// then: it may not have been sent yet, and another operator can lead by now.
+async fn unless_stopped<T>(
+    call: impl Future<Output = T>,
+    begun: Time,
+    clock: impl Fn() -> Option<Time>,
+) -> Option<T> {
+    let mut call = pin!(call);
+    poll_fn(|context| match clock() {
+        Some(now) if now.since(begun) < GOES_ON_FOR => call.as_mut().poll(context).map(Some),
+        _ => Poll::Ready(None),
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// The call waits for something before it is sent, and the process is stopped in that time.
+    #[tokio::test]
+    async fn a_call_that_waits_while_the_process_is_stopped_is_not_sent() {
+        for (stopped, is_sent) in [(0, true), (5_999, true), (6_000, false), (600_000, false)] {
+            let begun = Time::from_millis(5_000);
+            let (now, sent) = (Cell::new(begun), Cell::new(false));
+            let call = async {
+                tokio::task::yield_now().await;
+                sent.set(true);
+            };
+            let clock = || {
+                let at = now.get();
+                now.set(begun.after(Duration::from_millis(stopped)));
+                Some(at)
+            };
+            let outcome = unless_stopped(call, begun, clock).await;
+            assert_eq!(
+                (outcome.is_some(), sent.get()),
+                (is_sent, is_sent),
+                "{stopped} ms"
+            );
+        }
+    }
 
     #[test]
     fn a_call_is_not_sent_long_after_its_plan() {
