@@ -181,6 +181,19 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         number: 0,
+        symptom: "A late call of a dead leader unassigns addresses that pods have",
+        mutants: &[Mutant {
+            guard: "a new leader shows no block that is marked",
+            file: "fleet/src/member/release/mod.rs",
+            code: "self.marked.begin_epoch(now);",
+            without: "self.marked.void();",
+            test: fleet(
+                "release::a_release_call_of_a_dead_operator_that_comes_ten_minutes_late_takes_nothing_published",
+            ),
+        }],
+    },
+    Fault {
+        number: 0,
         symptom: "Addresses go back although the operator claims them itself",
         mutants: &[Mutant {
             guard: "no agent is asked for addresses then",
