@@ -1,6 +1,7 @@
 //! Tests of features that the machine's own kernel may lack and the kernels of the matrix have.
-//! They are SCTP between real sockets, and locked memory that includes maps. `cargo xtask test vm`
-//! runs this program, and no other suite does; on a kernel without SCTP it fails.
+//! They are SCTP between real sockets, locked memory that includes maps, and an interpreter of
+//! programs. `cargo xtask test vm` runs this program, and no other suite does; on a kernel without
+//! SCTP it fails.
 
 #![expect(
     clippy::unwrap_used,
@@ -187,5 +188,57 @@ fn locked_memory_takes_a_capability_where_it_counts_maps() {
         agent.kill().unwrap();
         agent.wait().unwrap();
     }
+    fabric.finish().unwrap();
+}
+
+/// The switch of the kernel's compiler (JIT). A kernel without an interpreter refuses 0.
+const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
+
+/// The compiler off; it is on again when this is dropped.
+struct JitOff;
+
+impl JitOff {
+    /// None where the kernel has no interpreter.
+    fn new() -> Option<Self> {
+        fs::write(JIT, "0").ok().map(|()| Self)
+    }
+}
+
+impl Drop for JitOff {
+    fn drop(&mut self) {
+        fs::write(JIT, "1").unwrap();
+    }
+}
+
+/// The reasons of the health, as far as they are of interpreted programs.
+fn interpreted(fabric: &Fabric) -> Vec<String> {
+    let status = fabric.agent.ask("GET", "/v1/status", None).unwrap();
+    let health = status["health"].as_object().unwrap();
+    let reasons = health["reasons"].as_array().unwrap().iter();
+    let reasons = reasons.map(|reason| reason.as_str().unwrap().to_owned());
+    let reasons: Vec<_> = reasons
+        .filter(|reason| reason.contains("the kernel interprets"))
+        .collect();
+    assert!(reasons.is_empty() || health["state"] == "degraded");
+    reasons
+}
+
+/// Programs are compiled when they are loaded, so a restart of the agent helps.
+#[test]
+fn programs_that_the_kernel_interprets_are_named_until_a_restart_after_the_remedy() {
+    let off = JitOff::new();
+    let has_interpreter = off.is_some();
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    drop(off);
+    let told = interpreted(&fabric);
+    assert_eq!(told.len(), usize::from(has_interpreter), "{told:?}");
+    for name in datapath_common::counter::Program::ALL.map(|program| program.name()) {
+        assert!(told.iter().all(|reason| reason.contains(name)), "{told:?}");
+    }
+    println!("has an interpreter: {has_interpreter}");
+    fabric.agent.kill().unwrap();
+    fabric.start_agent().unwrap();
+    fabric.wait_until_ready().unwrap();
+    assert_eq!(interpreted(&fabric), Vec::<String>::new());
     fabric.finish().unwrap();
 }

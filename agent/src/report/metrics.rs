@@ -18,11 +18,13 @@ impl<K: Host> Actor<K> {
         let view = &self.passes.last.view;
         let endpoints = view.endpoints.values().map(|view| &view.readiness);
         let enis = view.enis.values().map(|view| &view.readiness);
+        let interpreted = self.reconciler.kernel().interpreted();
         Ok(MetricsSnapshot {
             is_ready: self.ready().is_ok(),
             uptime_seconds: self.passes.started.elapsed().as_secs(),
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
+            interpreted: u64::try_from(interpreted.programs.len()).unwrap_or(u64::MAX),
             refused: refused::counts(&self.refused()),
             own: OwnAddressStats {
                 in_use: u64::try_from(self.ingress_addresses().len()).unwrap_or(u64::MAX),

@@ -6,6 +6,7 @@ pub(crate) mod conntrack;
 mod enis;
 pub(crate) mod foreign_config;
 pub(crate) mod health;
+pub(crate) mod interpreted;
 pub(crate) mod masquerade;
 pub(crate) mod metrics;
 pub(crate) mod nat;
@@ -337,6 +338,7 @@ impl<K: Host> Actor<K> {
         }));
         problems.extend(self.short_of_room());
         problems.extend(self.conntrack_shortage());
+        problems.extend(self.reconciler.kernel().interpreted().problem());
         let flows = self.observers.nat.report().error;
         problems
             .extend(flows.map(|error| format!("garbage collection of flows is failing: {error}")));

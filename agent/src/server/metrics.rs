@@ -15,6 +15,8 @@ pub struct MetricsSnapshot {
     pub endpoints: (u64, u64),
     /// ENIs that are ready, and others.
     pub enis: (u64, u64),
+    /// Programs of the datapath that the kernel interprets.
+    pub interpreted: u64,
     /// Entries that are not used, by kind.
     pub refused: Vec<(RefusedKind, u64)>,
     /// The counters of the agent's own addresses.

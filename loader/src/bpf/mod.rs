@@ -392,6 +392,13 @@ impl Datapath {
         &self.features
     }
 
+    /// The loaded programs that the kernel interprets, because its compiler (JIT) is off or gave
+    /// them up. Each packet then costs several times as much.
+    #[must_use]
+    pub fn interpreted(&self) -> Vec<Program> {
+        self.attachments.programs().interpreted()
+    }
+
     /// Devices where a foreign `ingress` qdisc has the place of our clsact. Its filters can take
     /// packets before our ingress programs, and it has no egress. None with TCX.
     ///

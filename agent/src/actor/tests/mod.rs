@@ -31,6 +31,7 @@ use super::*;
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::parts::Restored;
 use crate::host::host_snapshot::Facts;
+use crate::report::interpreted::Interpreted;
 use crate::server::{Command, EndpointRequest};
 use crate::state::store::Store;
 use config::Config;
@@ -54,6 +55,7 @@ struct ModelHost {
     model: ModelKernel,
     facts: Option<Facts>,
     displaced: BTreeSet<u32>,
+    interpreted: Interpreted,
     untracked: Untracked,
 }
 
@@ -144,6 +146,10 @@ impl Host for ModelHost {
         Vec::new()
     }
 
+    fn interpreted(&self) -> Interpreted {
+        self.interpreted.clone()
+    }
+
     fn foreign_programs(&self, _devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
         Ok(Vec::new())
     }
@@ -204,6 +210,7 @@ impl Machine {
             untracked: Untracked::new(0),
             facts: None,
             displaced: BTreeSet::new(),
+            interpreted: Interpreted::default(),
         };
         let (store, stored) = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
@@ -590,6 +597,25 @@ async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault()
     assert_eq!(status.health.state, HealthState::Degraded);
     let expected = "1 of 1 endpoints have a foreign ingress qdisc";
     assert_eq!(status.health.reasons, [expected]);
+}
+
+#[tokio::test]
+async fn interpreted_programs_are_named_and_counted_and_make_the_agent_no_less_ready() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    assert_eq!(actor.status().await.health.reasons, Vec::<String>::new());
+    assert_eq!(actor.figures().unwrap().interpreted, 0);
+    let interpreted = Interpreted {
+        programs: vec![Program::FromEndpoint, Program::ToEndpoint],
+        jit: Some(false),
+    };
+    let problem = interpreted.problem();
+    actor.reconciler.kernel_mut().interpreted = interpreted;
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded);
+    assert_eq!(health.reasons.first(), problem.as_ref());
+    assert_eq!(actor.figures().unwrap().interpreted, 2);
+    assert!(actor.ready().is_ok());
 }
 
 #[tokio::test]

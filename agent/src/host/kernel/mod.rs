@@ -33,6 +33,7 @@ use super::host_snapshot::Facts;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
 use crate::fault_points::{self, Point};
+use crate::report::interpreted::Interpreted;
 
 /// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
@@ -87,6 +88,9 @@ pub(crate) trait Host: Kernel {
 
     /// The features that the kernel lacks.
     fn missing_features(&self) -> Vec<MissingFeature>;
+
+    /// The programs of the datapath that the kernel interprets.
+    fn interpreted(&self) -> Interpreted;
 
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
@@ -388,6 +392,14 @@ impl Host for HostKernel {
 
     fn missing_features(&self) -> Vec<MissingFeature> {
         self.programs.datapath.features().missing()
+    }
+
+    fn interpreted(&self) -> Interpreted {
+        let datapath = &self.programs.datapath;
+        Interpreted {
+            programs: datapath.interpreted(),
+            jit: datapath.features().jit,
+        }
     }
 
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {

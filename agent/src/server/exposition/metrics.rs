@@ -65,6 +65,7 @@ fn state(figures: &MetricsSnapshot) -> Vec<Metric> {
         gauge("towpath_uptime_seconds", "Seconds since the agent started.").of(figures.uptime_seconds),
         gauge("towpath_endpoints", "Endpoints (pod attachments), by state.").by("state", states(figures.endpoints)),
         gauge("towpath_enis", "ENIs, by state: ready if pods' packets can use them.").by("state", states(figures.enis)),
+        gauge("towpath_interpreted_programs", "Programs of the datapath that the kernel did not compile to machine code.").of(figures.interpreted),
         gauge("towpath_refused_entries", "Ignored entries of documents and objects, by kind.").by("kind", figures
                 .refused
                 .iter()

@@ -107,6 +107,10 @@ impl Attachments {
         self.programs = programs;
     }
 
+    pub(super) fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
     pub(super) fn pins(&self) -> &Pins {
         &self.pins
     }

@@ -170,6 +170,8 @@ pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> R
 struct Loaded {
     fd: ProgramFd,
     id: u32,
+    /// True if the kernel's compiler (JIT) made machine code of it.
+    is_compiled: bool,
 }
 
 impl Loaded {
@@ -185,11 +187,14 @@ impl Loaded {
             .fd()
             .and_then(|fd| Ok(fd.try_clone()?))
             .with_context(|| format!("cannot hold the program {name}"))?;
-        let id = classifier
+        let info = classifier
             .info()
-            .with_context(|| format!("cannot read the program {name}"))?
-            .id();
-        Ok(Self { fd, id })
+            .with_context(|| format!("cannot read the program {name}"))?;
+        Ok(Self {
+            fd,
+            id: info.id(),
+            is_compiled: info.size_jitted() > 0,
+        })
     }
 }
 
@@ -251,6 +256,13 @@ impl Programs {
     pub(super) fn reaper(&self) -> Result<OwnedFd> {
         let fd = self.reaper.as_fd().try_clone_to_owned();
         fd.context("cannot hold the reaper")
+    }
+
+    /// The programs of packets that the kernel interprets.
+    pub(super) fn interpreted(&self) -> Vec<Program> {
+        let interpreted = self.attached.iter();
+        let interpreted = interpreted.filter(|(_, loaded)| !loaded.is_compiled);
+        interpreted.map(|(program, _)| *program).collect()
     }
 
     fn get(&self, program: Program) -> Result<&Loaded> {
