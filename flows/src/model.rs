@@ -36,6 +36,7 @@ pub struct Maps {
     pub quotas: BTreeMap<u32, u32>,
     /// Published rooms of tables.
     pub(super) rooms: BTreeMap<SharedTable, Room>,
+    pub(super) credit: BTreeMap<SharedTable, u32>,
     pub(super) lend: BTreeMap<SharedTable, u32>,
     /// Addresses of endpoints and ENIs.
     pub addresses: BTreeMap<Addr, AddressEntry>,
@@ -356,6 +357,11 @@ impl Tables for Model {
 
     fn set_room(&self, table: SharedTable, room: &Room) -> Result<()> {
         self.working()?.rooms.insert(table, *room);
+        Ok(())
+    }
+
+    fn set_credit(&self, table: SharedTable, entries: u32) -> Result<()> {
+        self.working()?.credit.insert(table, entries);
         Ok(())
     }
 

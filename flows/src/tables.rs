@@ -214,6 +214,13 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn set_room(&self, table: SharedTable, room: &Room) -> Result<()>;
 
+    /// Publishes how many entries may be added to a table before each is counted. The CPUs share
+    /// them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set_credit(&self, table: SharedTable, entries: u32) -> Result<()>;
+
     /// Publishes how many flows of a table an endpoint may have beyond its quota.
     ///
     /// # Errors

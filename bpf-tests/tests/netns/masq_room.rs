@@ -1,11 +1,14 @@
 //! Little room for flows: the agent makes it as connections end, and takes it from no live one.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
+use datapath_common::headers::protocol;
 use ipam::Family;
 use serde_json::json;
-use testkit::fabric::traffic::{Echo, Session};
+use testkit::fabric::Place;
+use testkit::fabric::traffic::{Echo, Session, of_protocol, send_ip};
 
 use crate::masq::{internet, internet_scene};
 use crate::support::{count, get, within};
@@ -62,4 +65,51 @@ fn a_pod_borrows_flows_while_the_node_has_room() {
     }
     assert_eq!(count(&fabric, "from_endpoint", "quota-exceeded"), 0);
     fabric.finish().unwrap();
+}
+
+/// Longer than the agent takes to publish rooms.
+const PUBLISHED: Duration = Duration::from_secs(1);
+/// Room of a table that three pods can fill, if nothing is kept of it for others.
+const TABLE: u16 = 1024;
+
+/// Sends datagrams of twice as many flows as the table has room for. No socket takes them.
+fn flood(from: Place, to: IpAddr) {
+    let sources: Vec<u16> = (1..=2 * TABLE).map(|port| 20_000 + port).collect();
+    // Less than a device's backlog has room for by far.
+    for sources in sources.chunks(256) {
+        let datagrams = sources.iter().map(|source| {
+            let fields = [*source, 80, 8, 1].map(u16::to_be_bytes);
+            of_protocol(from.address, to, protocol::UDP, &fields.concat()).unwrap()
+        });
+        let datagrams: Vec<_> = datagrams.collect();
+        send_ip(from, to, &datagrams).unwrap();
+    }
+}
+
+/// What the programs know must be enough: nobody tells them that the table has filled since.
+#[test]
+fn without_an_agent_pods_that_borrow_leave_room_to_others() {
+    let flows = json!({"ipv4": TABLE, "ipv6": TABLE, "per-endpoint": SMALL});
+    for family in Family::ALL {
+        let (mut fabric, [first, second]) = internet_scene(json!({"nat": {"flows": flows}}));
+        let greedy = [first, second, fabric.add_pod(0, 1).unwrap()];
+        let innocent = fabric.add_pod(1, 1).unwrap();
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        let connect = || Session::open(innocent.at(family), 0, server.address());
+        connect().unwrap().exchange().unwrap();
+        // The agent has said what the table lends.
+        thread::sleep(PUBLISHED);
+        fabric.agent.kill().unwrap();
+        for pod in &greedy {
+            flood(pod.at(family), server.address().ip());
+        }
+        for number in 1..=5 {
+            connect().unwrap_or_else(|error| panic!("{family:?}, {number} of 5: {error:#}"));
+        }
+        fabric.start_agent().unwrap();
+        fabric.wait_until_ready().unwrap();
+        let refused = count(&fabric, "from_endpoint", "flows-full");
+        assert!(refused > 0, "{family:?}: the table was not full");
+        fabric.finish().unwrap();
+    }
 }

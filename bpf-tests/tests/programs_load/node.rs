@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, PodTuple,
-    Quota, SharedTable, TrackedFlow, TransportAddr, map,
+    Quota, Room, SharedTable, TrackedFlow, TransportAddr, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
@@ -156,6 +156,14 @@ impl Node {
     pub(crate) fn lend(&self, table: SharedTable, flows: u32) {
         let lend = self.table::<u32, u32>(map::LEND);
         lend.put(&(table as u32), &flows).unwrap();
+    }
+
+    /// Takes back what sweeps have published of the tables' room: the maps alone limit flows.
+    pub(crate) fn lift_reserves(&self) {
+        let rooms = self.table::<u32, Room>(map::ROOM);
+        for table in SharedTable::ALL {
+            rooms.put(&(table as u32), &Room::UNKNOWN).unwrap();
+        }
     }
 
     /// A count of translation on this node, over all CPUs.

@@ -1,7 +1,8 @@
 //! Pods that fill a table that all share, and one that needs a few entries.
 
-use datapath_common::abi::{Quota, Room, ShareKey, map};
+use datapath_common::abi::{FlowQuotas, Quota, Room, ShareKey, map};
 use datapath_common::outcome::DropReason;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::{Node, of_capacity};
@@ -88,6 +89,38 @@ fn flows_leave_an_innocent_pod_its_share() {
         assert_eq!(shares(&node), 0);
         let again = take_all(&node, flow, 2 * CAPACITY..3 * CAPACITY);
         assert!(again > CAPACITY / 2, "{again}");
+    }
+}
+
+/// A node whose pods have a small quota and borrow, as its agent has published it before it ended.
+fn without_agent(family: Family) -> Node {
+    let small = CAPACITY / 16;
+    let settings = DatapathSettings {
+        quotas: FlowQuotas {
+            endpoint: small,
+            inbound: small,
+            host: small,
+        },
+        ..of_capacity(CAPACITY)
+    };
+    let mut node = Node::with_pods(family, &settings, GREEDY + 1, 0);
+    assert_eq!(node.sweep(false).reaped.idle, 0);
+    node
+}
+
+/// The programs know of a crowded table also where no agent tells them.
+#[test]
+fn without_an_agent_borrowers_leave_an_innocent_pod_its_share() {
+    for family in Family::ALL {
+        for take in [flow as Take, inbound] {
+            let node = without_agent(family);
+            let taken = take_all(&node, take, 0..2 * CAPACITY);
+            let most = Room::open(CAPACITY) + u32::try_from(GREEDY).unwrap() * 8;
+            assert!((CAPACITY / 2..=most).contains(&taken), "{taken}");
+            for number in 0..WANTED {
+                assert!(take(&node, GREEDY, number), "entry {number} of {WANTED}");
+            }
+        }
     }
 }
 

@@ -71,6 +71,7 @@ fn idle_connections_survive_short_ones() {
         }
         node.age(3);
         let sweep = node.sweep(true);
+        node.lift_reserves();
         assert_eq!(sweep.census.translated(ipam::Family::V4), u64::from(IDLE));
         reaped += sweep.reaped.idle;
         swept += sweep.took;

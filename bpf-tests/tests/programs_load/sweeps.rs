@@ -152,6 +152,7 @@ fn a_full_map_has_room_again_once_flows_are_over() {
         assert_eq!(sweep.reaped.idle, u64::from(CAPACITY - 100));
         let used = Used::of(&sweep.census);
         assert_eq!(used.flows_v4 + used.flows_v6, 100);
+        node.lift_reserves();
         for number in 100..CAPACITY {
             driver.must_send(numbered(2, number), Kind::Syn);
         }

@@ -75,6 +75,9 @@ pub mod map {
     pub const SHARES: &str = "SHARES";
     /// [`super::SharedTable`] -> [`super::Room`]. User space writes it, and the programs count.
     pub const ROOM: &str = "ROOM";
+    /// [`super::SharedTable`] -> per-CPU `u64`: entries that a CPU may add before it counts each.
+    /// User space writes it, and the programs spend.
+    pub const CREDIT: &str = "CREDIT";
     /// [`super::SharedTable`] -> `u32`: flows that an endpoint may have beyond its quota. Written by
     /// user space.
     pub const LEND: &str = "LEND";
@@ -104,7 +107,7 @@ pub mod map {
     /// has its own map.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 22] = [
+    pub const PINNED: [&str; 23] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -119,6 +122,7 @@ pub mod map {
         QUOTA,
         SHARES,
         ROOM,
+        CREDIT,
         LEND,
         INBOUND,
         STACK,

@@ -89,6 +89,10 @@ pub(crate) static SHARES: HashMap<ShareKey, Quota, { MAX_SHARES as usize }, NO_P
 #[btf_map]
 pub(crate) static ROOM: Array<Room, { SHARED_TABLES as usize }> = Array::new();
 
+/// Entries of these tables that each CPU may add before it counts them.
+#[btf_map]
+pub(crate) static CREDIT: PerCpuArray<u64, { SHARED_TABLES as usize }> = PerCpuArray::new();
+
 /// Flows that an endpoint may have beyond its quota, by shared table. Written by user space.
 #[btf_map]
 pub(crate) static LEND: Array<u32, { SHARED_TABLES as usize }> = Array::new();

@@ -1,4 +1,4 @@
-//! Crowded tables, and what tables lend beyond quotas, as the programs know them.
+//! Entries and credit of tables, and what tables lend beyond quotas, as the programs know them.
 
 use anyhow::Result;
 use datapath_common::abi::{Room, SharedTable};
@@ -9,7 +9,7 @@ use crate::tables::{Capacities, Tables};
 /// A table, as it was published.
 #[derive(Clone, Copy, Debug)]
 struct Published {
-    is_crowded: bool,
+    used: u64,
     lend: u32,
 }
 
@@ -18,22 +18,25 @@ struct Published {
 pub(crate) struct Rooms([Option<Published>; SharedTable::ALL.len()]);
 
 impl Rooms {
-    /// Publishes the rooms of crowded tables, which are crowded no more, and what each lends where
+    /// Publishes the rooms of tables that are crowded or have changed, and what each lends where
     /// that has changed.
     pub(crate) fn publish(&mut self, tables: &impl Tables, used: &Used) -> Result<()> {
         let capacities = tables.capacities();
         for (table, published) in SharedTable::ALL.into_iter().zip(&mut self.0) {
             let (used, capacity) = fill(table, used, &capacities);
-            let room = Room::of(used, capacity);
-            let is_crowded = room != Room::PLENTY;
-            if is_crowded || published.is_none_or(|before| before.is_crowded) {
-                tables.set_room(table, &room)?;
+            let credit = Room::credit(used, capacity);
+            let has_changed = published.is_none_or(|before| before.used != used);
+            if has_changed {
+                tables.set_credit(table, credit)?;
+            }
+            if has_changed || credit == 0 {
+                tables.set_room(table, &Room::of(used, capacity))?;
             }
             let lend = Room::lend(used, capacity);
             if published.is_none_or(|before| before.lend != lend) {
                 tables.set_lend(table, lend)?;
             }
-            *published = Some(Published { is_crowded, lend });
+            *published = Some(Published { used, lend });
         }
         Ok(())
     }
@@ -55,7 +58,7 @@ mod tests {
     use crate::model::Model;
 
     #[test]
-    fn a_table_is_published_while_it_is_crowded_and_once_it_is_not() {
+    fn a_table_is_published_when_it_changes_and_while_it_is_crowded() {
         let model = Model::new();
         let capacity = model.capacities().flows_v6;
         let used = |flows: u32| Used {
@@ -67,15 +70,36 @@ mod tests {
             rooms.publish(&model, &used(flows)).unwrap();
             std::mem::take(&mut model.maps().rooms)
         };
-        assert!(published(0).values().all(|room| *room == Room::PLENTY));
-        assert_eq!(published(capacity / 2).len(), 0);
-        for flows in [capacity / 2 + 1, capacity] {
-            let crowded = published(flows);
+        assert_eq!(published(0).len(), SharedTable::ALL.len());
+        assert_eq!(published(0).len(), 0, "nothing at rest");
+        let table = SharedTable::FlowsV6;
+        for flows in [1, capacity / 2, capacity / 2 + 1, capacity, 0] {
             let expected = Room::of(flows.into(), capacity);
-            assert_eq!(crowded, [(SharedTable::FlowsV6, expected)].into());
+            assert_eq!(published(flows), [(table, expected)].into());
+            // The programs count a crowded table, and are corrected each time.
+            let again = usize::from(flows >= capacity / 2);
+            assert_eq!(published(flows).len(), again, "{flows}");
         }
-        assert_eq!(published(0), [(SharedTable::FlowsV6, Room::PLENTY)].into());
-        assert_eq!(published(0).len(), 0);
+    }
+
+    #[test]
+    fn entries_up_to_half_of_a_table_are_credit() {
+        let model = Model::new();
+        let capacity = model.capacities().stack;
+        let mut rooms = Rooms::default();
+        let mut published = |stack: u32| {
+            let used = Used {
+                stack: stack.into(),
+                ..Used::default()
+            };
+            rooms.publish(&model, &used).unwrap();
+            std::mem::take(&mut model.maps().credit)
+        };
+        assert_eq!(published(0).len(), SharedTable::ALL.len());
+        for (used, credit) in [(1, capacity / 2 - 1), (capacity / 2, 0), (capacity, 0)] {
+            assert_eq!(published(used), [(SharedTable::Stack, credit)].into());
+            assert_eq!(published(used).len(), 0, "nothing new");
+        }
     }
 
     #[test]

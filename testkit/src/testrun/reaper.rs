@@ -151,9 +151,10 @@ impl Programs {
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;
         self.table::<ShareKey, Quota>(map::SHARES)?.clear()?;
         let rooms = self.table::<u32, Room>(map::ROOM)?;
+        self.put_each_cpu(map::CREDIT, 0..SHARED_TABLES, 0_u64)?;
         let lend = self.table::<u32, u32>(map::LEND)?;
         (0..SHARED_TABLES).try_for_each(|table| {
-            rooms.put(&table, &Room::PLENTY)?;
+            rooms.put(&table, &Room::UNKNOWN)?;
             lend.put(&table, &0)
         })?;
         self.forget_fragments()?;

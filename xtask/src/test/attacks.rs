@@ -137,10 +137,6 @@ const ATTACKS: &[Attack] = &[
 /// `docs/design/`, whose number follows.
 const NOT_HELD: &[(&str, &str)] = &[
     (
-        "a pod takes three eighths of a flow table within a fifth of a second",
-        "the programs count only once the agent has seen that the table is crowded (39)",
-    ),
-    (
         "256 pods or more fill a flow table, each with its share",
         "a share is a 256th of the last eighth, because a node has hardly more pods (39)",
     ),

@@ -42,10 +42,10 @@ pub const SHARED_TABLES: u32 = 4;
 pub struct Room {
     /// Guards the number of entries.
     pub lock: bpf_spin_lock,
-    /// Entries of the table, counted while it is crowded.
+    /// Entries of the table, and those that may be added by credit.
     pub used: u32,
-    /// Entries from which on an endpoint gets no more than its share; 0 while the table is not
-    /// crowded.
+    /// Entries from which on an endpoint gets no more than its share; 0 before user space has
+    /// published anything.
     pub open: u32,
     /// Entries that each endpoint may add from there on.
     pub share: u32,
@@ -59,8 +59,8 @@ impl Room {
     /// The least share: a resolver's questions, or the connections of a small client.
     const LEAST: u32 = 8;
 
-    /// A table that is not crowded.
-    pub const PLENTY: Self = Self {
+    /// A table of which nothing is published yet: its entries are not counted.
+    pub const UNKNOWN: Self = Self {
         lock: bpf_spin_lock::FREE,
         used: 0,
         open: 0,
@@ -92,27 +92,21 @@ impl Room {
         capacity - capacity / Self::RESERVE
     }
 
-    /// The room of a table with so many entries. It is crowded from half of its capacity on.
+    /// Entries that may be added to a table without counting each: those up to half of its
+    /// capacity. Beyond that it is crowded.
+    #[must_use]
+    pub const fn credit(used: u64, capacity: u32) -> u32 {
+        (capacity / 2).saturating_sub(Self::within(used, capacity))
+    }
+
+    /// The room of a table with so many entries, and with the credit for that.
     #[must_use]
     pub const fn of(used: u64, capacity: u32) -> Self {
-        if used <= capacity as u64 / 2 {
-            return Self::PLENTY;
-        }
         let open = Self::open(capacity);
         let share = (capacity - open) / Self::ENDPOINTS;
         Self {
             lock: bpf_spin_lock::FREE,
-            used: if used > capacity as u64 {
-                capacity
-            } else {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "it is not above the capacity"
-                )]
-                {
-                    used as u32
-                }
-            },
+            used: Self::within(used, capacity) + Self::credit(used, capacity),
             open,
             share: if share < Self::LEAST {
                 Self::LEAST
@@ -120,6 +114,19 @@ impl Room {
                 share
             },
         }
+    }
+
+    /// A number of entries, at most the capacity.
+    const fn within(used: u64, capacity: u32) -> u32 {
+        if used > capacity as u64 {
+            return capacity;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is not above the capacity"
+        )]
+        let used = used as u32;
+        used
     }
 }
 
@@ -132,7 +139,14 @@ mod tests {
 
     #[test]
     fn the_last_eighth_is_for_shares_once_half_of_a_table_is_used() {
-        assert_eq!(Room::of(32_768, 65_536), Room::PLENTY);
+        for used in [0, 1, 32_767, 32_768] {
+            let (room, credit) = (Room::of(used, 65_536), Room::credit(used, 65_536));
+            assert_eq!((room.used, room.open, room.share), (32_768, 57_344, 32));
+            assert_eq!(u64::from(credit), 32_768 - used);
+        }
+        for used in [32_769, 65_536, 70_000] {
+            assert_eq!(Room::credit(used, 65_536), 0);
+        }
         let room = Room::of(32_769, 65_536);
         assert_eq!((room.used, room.open, room.share), (32_769, 57_344, 32));
         assert_eq!(Room::of(70_000, 65_536).used, 65_536);

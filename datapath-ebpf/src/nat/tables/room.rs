@@ -1,7 +1,9 @@
 //! Room of the tables that all endpoints share. Where a table is nearly full, each endpoint gets its
 //! share of the rest and no more, so that greedy ones leave room to others.
 //!
-//! User space says which tables are crowded. The entries of others are not counted.
+//! User space gives each CPU a part of the entries up to half of a table as credit. A CPU that has
+//! spent its credit counts its entries, so a table that fills is crowded also where user space does
+//! not look any more.
 
 use core::ptr;
 
@@ -10,13 +12,29 @@ use datapath_common::outcome::DropReason;
 
 use super::lock::{lock, unlock};
 use super::{Table as _, quota};
-use crate::base::maps::{ROOM, SHARES};
+use crate::base::maps::{CREDIT, ROOM, SHARES};
 
 /// Counts a new entry of a table for an endpoint; true if it may have one.
 #[inline(always)]
 pub(in crate::nat) fn take(table: SharedTable, endpoint: u32) -> bool {
-    let is_crowded = ROOM.get(table as u32).is_some_and(|room| room.open != 0);
-    !is_crowded || nat_room_take(table as u32, endpoint) != 0
+    nat_room_take(table as u32, endpoint) != 0
+}
+
+/// Spends one of this CPU's credit; true if there was any.
+#[inline(always)]
+fn spend(table: u32) -> bool {
+    let Some(credit) = CREDIT.get_ptr_mut(table) else {
+        return false;
+    };
+    // SAFETY: `credit` is a map's value, which stays readable and writable while the program runs.
+    unsafe {
+        let left = ptr::read_volatile(credit);
+        if left == 0 {
+            return false;
+        }
+        ptr::write_volatile(credit, left - 1);
+    }
+    true
 }
 
 /// Counts an entry less.
@@ -25,17 +43,23 @@ pub(in crate::nat) fn give_back(table: SharedTable, endpoint: u32) {
     let _done = nat_room_give_back(table as u32, endpoint);
 }
 
-/// 1 if an endpoint may have one more entry of a crowded table, or 0.
+/// 1 if an endpoint may have one more entry of a table, or 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_room_take(table: u32, endpoint: u32) -> u32 {
+    if spend(table) {
+        return 1;
+    }
     let Some(room) = ROOM.get_ptr_mut(table) else {
         return 1;
     };
     // SAFETY: `room` is a map's value, which stays readable and writable while the program runs.
     let (is_open, share) = unsafe {
-        let used = change(room, 1);
         let open = ptr::read_volatile(&raw const (*room).open);
+        if open == 0 {
+            return 1;
+        }
+        let used = change(room, 1);
         (used <= open, ptr::read_volatile(&raw const (*room).share))
     };
     if is_open {

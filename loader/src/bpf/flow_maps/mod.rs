@@ -3,6 +3,7 @@
 
 pub(in crate::bpf) mod cache;
 mod counters;
+mod credit;
 pub(in crate::bpf) mod flow_groups;
 pub(in crate::bpf) mod nat;
 pub(in crate::bpf) mod notes;

@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::bpf::flow_maps::cache::Cache;
 use crate::bpf::flow_maps::counters::Counters;
+use crate::bpf::flow_maps::credit::Credit;
 use crate::bpf::flow_maps::flow_groups::Groups;
 use crate::bpf::flow_maps::stack_flows::{SharedStack, Stack};
 use crate::bpf::jiffies::Jiffies;
@@ -58,6 +59,7 @@ struct LimitTables {
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
     rooms: Table<u32, Room>,
+    credit: Credit,
     lend: Table<u32, u32>,
 }
 
@@ -163,6 +165,7 @@ impl NatTables {
                 blocks: table(ebpf, map::PORT_BLOCKS)?,
                 quotas: table(ebpf, map::QUOTA)?,
                 rooms: table(ebpf, map::ROOM)?,
+                credit: Credit::new(ebpf)?,
                 lend: table(ebpf, map::LEND)?,
             },
             addresses: table(ebpf, map::ADDRESSES)?,
@@ -386,6 +389,10 @@ impl Tables for NatTables {
             .rooms
             .put(&(table as u32), room, BPF_F_LOCK.into());
         written.with_context(writing(map::ROOM))
+    }
+
+    fn set_credit(&self, table: SharedTable, entries: u32) -> Result<()> {
+        self.limits.credit.set(table, entries)
     }
 
     fn set_lend(&self, table: SharedTable, flows: u32) -> Result<()> {

@@ -1,0 +1,55 @@
+//! Entries that the CPUs may add to shared tables before they count each.
+
+use std::os::fd::AsFd as _;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use aya::Ebpf;
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
+use aya::util::{nr_cpus, online_cpus};
+use datapath_common::abi::{SharedTable, map};
+
+/// The credit of each CPU.
+pub(super) struct Credit {
+    table: Mutex<PerCpuArray<MapData, u64>>,
+    /// The numbers of the CPUs that pass packets.
+    online: Vec<u32>,
+    /// Number of CPUs that the kernel has slots for.
+    slots: usize,
+}
+
+impl Credit {
+    /// The credit in the map of an object.
+    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+        let fd = match ebpf.map(map::CREDIT) {
+            Some(Map::PerCpuArray(data)) => data.fd().as_fd().try_clone_to_owned(),
+            Some(_other) => bail!("the map {} has another type", map::CREDIT),
+            None => bail!("the eBPF object has no map {}", map::CREDIT),
+        };
+        let fd = fd.with_context(|| format!("cannot hold the map {}", map::CREDIT))?;
+        let table = PerCpuArray::try_from(Map::PerCpuArray(MapData::from_fd(fd)?))?;
+        let unknown = |(path, error)| {
+            anyhow::Error::new(error).context(format!("cannot read the CPUs from {path}"))
+        };
+        Ok(Self {
+            table: Mutex::new(table),
+            online: online_cpus().map_err(unknown)?,
+            slots: nr_cpus().map_err(unknown)?,
+        })
+    }
+
+    /// Shares a number of entries among the CPUs.
+    pub(super) fn set(&self, table: SharedTable, entries: u32) -> Result<()> {
+        let cpus = u32::try_from(self.online.len()).unwrap_or(u32::MAX);
+        let each = entries.checked_div(cpus).unwrap_or_default();
+        let of = |cpu| {
+            let is_online = u32::try_from(cpu).is_ok_and(|cpu| self.online.contains(&cpu));
+            if is_online { each.into() } else { 0 }
+        };
+        let values = PerCpuValues::try_from((0..self.slots).map(of).collect::<Vec<u64>>())
+            .context("the number of CPUs is unknown")?;
+        let mut credit = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = credit.set(table as u32, values, 0);
+        written.with_context(|| format!("cannot write the map {}", map::CREDIT))
+    }
+}
