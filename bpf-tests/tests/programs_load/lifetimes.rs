@@ -1,5 +1,6 @@
 //! Packets that refresh a flow, and the flow's lifetime without them.
 
+use datapath_common::abi::{FlowKey, FlowQuotas};
 use datapath_common::headers::protocol;
 use loader::bpf::DatapathSettings;
 
@@ -92,6 +93,57 @@ fn flows_live_as_long_as_their_phase_allows() {
             left -= 1;
             assert_eq!(node.flows().entries().unwrap().len(), left);
         }
+        node.check();
+    }
+}
+
+/// Where more than half of a pod's quota is used, a resolver's answer ends the need for a flow that
+/// has carried no more.
+#[test]
+fn an_answered_question_goes_early_and_longer_chatter_keeps_its_lifetime() {
+    const QUOTA: u16 = 8;
+    let settings = DatapathSettings {
+        quotas: FlowQuotas {
+            endpoint: QUOTA.into(),
+            ..FlowQuotas::DEFAULT
+        },
+        ..DatapathSettings::default()
+    };
+    for family in Family::ALL {
+        let mut node = Node::new(family, &settings);
+        let driver = node.driver;
+        let exchange = |node: &Node, source, packets| {
+            let tuple = Tuple {
+                port: source,
+                remote_port: 53,
+                ..FLOW
+            };
+            let ports = (0..packets).map(|_| {
+                let port = driver.must_send(tuple, Kind::Udp);
+                assert!(driver.answer(tuple, port, Kind::Udp));
+                port
+            });
+            let port = ports.last().unwrap();
+            node.key(tuple, port, protocol::UDP)
+        };
+        let [question, chatter] =
+            [(50_000, 1), (50_001, 2)].map(|(source, packets)| exchange(&node, source, packets));
+        let idle = |node: &mut Node, key: &FlowKey, seconds| {
+            node.set_idle(key, seconds);
+            node.sweep(false).reaped.idle
+        };
+        assert_eq!(idle(&mut node, &question, 12), 0, "there is room");
+        for other in 0..QUOTA / 2 {
+            let tuple = Tuple {
+                port: 51_000 + other,
+                ..FLOW
+            };
+            driver.must_send(tuple, Kind::Udp);
+        }
+        assert_eq!(idle(&mut node, &chatter, 60 - SLACK), 1);
+        assert_eq!(node.flows().get(&question).unwrap(), None);
+        assert_eq!(idle(&mut node, &chatter, 61), 1);
+        assert_eq!(node.flows().get(&chatter).unwrap(), None);
         node.check();
     }
 }
