@@ -4,7 +4,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use etherparse::{
@@ -15,13 +17,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 use testkit::fabric::eventually::check;
-use testkit::fabric::traffic::send_ip;
+use testkit::fabric::traffic::{of_protocol, send_ip};
 use testkit::fabric::{Fabric, Place};
 use testkit::random::Random;
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 use crate::masq_tcp::reset_at_close;
-use crate::support::{CHANGE, get, is_full, within};
+use crate::support::{CHANGE, is_full, within};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of attempts with each port; a hundred with `--full`.
@@ -103,12 +105,13 @@ fn listener(at: Place) -> TcpListener {
     at.netns.enter(bind).unwrap()
 }
 
-/// The phases of a pod's flows with a port of a remote.
+/// The phases of a pod's connections with a port of a remote.
 fn phases(fabric: &Fabric, pod: IpAddr, remote_port: u16) -> Vec<Value> {
-    let list = get(fabric, "/v1/nat/flows");
+    let filter = json!({"pod": pod, "protocol": "tcp"});
+    let list = fabric.agent.ask("POST", "/v1/nat/flows", Some(&filter));
+    let list = list.unwrap();
     let flows = list["flows"].as_array().into_iter().flatten();
-    let own =
-        flows.filter(|flow| flow["pod"] == pod.to_string() && flow["remote-port"] == remote_port);
+    let own = flows.filter(|flow| flow["remote-port"] == remote_port);
     own.map(|flow| flow["phase"].clone()).collect()
 }
 
@@ -138,6 +141,64 @@ fn segments_of_who_does_not_see_a_connection_end_none() {
             assert_eq!(phases, ["established"], "{family:?}");
             exchange(&mut client, &mut server).unwrap();
         }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Flows that use up a pod's quota of the default size: more than 90 % of it.
+const PRESSING: u16 = 16_000;
+/// Interval at which they are used again, so that none expires.
+const PRESSED_AGAIN: Duration = Duration::from_secs(5);
+
+/// Opens the flows, or refreshes them. They go to two ports, neither of which runs short of ours.
+/// Their checksum is wrong, so nobody answers.
+fn press(from: Place, to: IpAddr) -> Result<()> {
+    let sources = FIRST_PORT..FIRST_PORT + PRESSING / 2;
+    let datagram = |(source, destination)| {
+        let fields = [source, destination, 8_u16, 1].map(u16::to_be_bytes);
+        of_protocol(from.address, to, ip_number::UDP.0, &fields.concat())
+    };
+    let tuples = sources.flat_map(|source| [(source, 7001), (source, 7002)]);
+    let datagrams = tuples.map(datagram).collect::<Result<Vec<_>>>()?;
+    // Less than a device's backlog has room for by far.
+    datagrams
+        .chunks(256)
+        .try_for_each(|datagrams| send_ip(from, to, datagrams))
+}
+
+/// The tables have their default sizes, and the pod's quota is used up, so that its closed
+/// connections go early. One that its server really resets does.
+#[test]
+fn segments_of_who_does_not_see_a_connection_end_none_where_room_is_short() {
+    let rounds = if is_full() { 100 } else { ROUNDS };
+    let (fabric, [_, pod]) = scene(json!({}));
+    for family in Family::ALL {
+        let (from, place) = (pod.at(family), internet(&fabric, family));
+        let listener = listener(place);
+        let remote = listener.local_addr().unwrap();
+        let (mut client, mut server) = connect(from, &listener).unwrap();
+        exchange(&mut client, &mut server).unwrap();
+        press(from, place.address).unwrap();
+        let (end, ended) = channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(PRESSED_AGAIN) == Err(RecvTimeoutError::Timeout) {
+                    press(from, place.address).unwrap();
+                }
+            });
+            spray(place, remote, snat(&fabric, 1, family), rounds).unwrap();
+            let (reset, its_server) = connect(from, &listener).unwrap();
+            reset_at_close(&its_server);
+            drop(its_server);
+            within(REMOVED, "the flow of a real reset is gone", || {
+                let phases = phases(&fabric, pod.address(family), remote.port());
+                check(phases == [ESTABLISHED], || {
+                    format!("{family:?}: {phases:?}")
+                })
+            });
+            drop((reset, end));
+        });
+        exchange(&mut client, &mut server).unwrap();
     }
     fabric.finish().unwrap();
 }
@@ -192,14 +253,65 @@ fn connect_all(from: Place, listener: &TcpListener, count: usize) -> Result<Vec<
     })
 }
 
-/// The quota of a pod is nearly used up when the server resets the pod's connections.
-#[test]
-fn connections_that_a_server_resets_make_room_where_it_is_short() {
+/// The number of connections that a server resets; the process may have files for both ends.
+fn reset_count() -> usize {
     let count = if is_full() { FULL_RESET } else { RESET };
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     // Only CAP_SYS_RESOURCE raises a hard limit, which the ordinary form does not need.
     let files = most.max(3 * count as u64);
     setrlimit(Resource::RLIMIT_NOFILE, files, files).unwrap();
+    count
+}
+
+/// Lifetime of a closed connection where room is not short: the default, or that of the short form.
+const CLOSED: Duration = Duration::from_mins(4);
+const SHORT_CLOSED: Duration = Duration::from_secs(20);
+/// A flow must be there so long before the end of its lifetime.
+const MARGIN: Duration = Duration::from_secs(5);
+/// A closed connection is removed so long after its lifetime at most: a sweep is due every ten
+/// seconds.
+const SWEPT: Duration = Duration::from_secs(15);
+
+/// Room is not short when the server resets the pod's connections: late segments may still come.
+#[test]
+fn connections_that_a_server_resets_have_their_lifetime_where_there_is_room() {
+    let count = reset_count();
+    let lifetime = if is_full() { CLOSED } else { SHORT_CLOSED };
+    let nat = json!({
+        "flows": {"per-endpoint": 2 * count},
+        "lifetimes": {"tcp-transitory": lifetime.as_secs()},
+    });
+    let (fabric, [_, pod]) = scene(json!({"nat": nat}));
+    for family in Family::ALL {
+        let listener = listener(internet(&fabric, family));
+        let port = listener.local_addr().unwrap().port();
+        let left = || phases(&fabric, pod.address(family), port);
+        let ends = connect_all(pod.at(family), &listener, count).unwrap();
+        let began = Instant::now();
+        let clients = ends.into_iter().map(|[client, server]| {
+            reset_at_close(&server);
+            client
+        });
+        let clients: Vec<_> = clients.collect();
+        let ended = Instant::now();
+        // Sweeps have seen the flows by then.
+        thread::sleep((began + lifetime - MARGIN).saturating_duration_since(ended));
+        let closed = left().iter().filter(|phase| **phase == "closed").count();
+        assert_eq!(closed, count, "{family:?}: {:?}", began.elapsed());
+        within(lifetime + SWEPT, "every flow is gone", || {
+            let left = left().len();
+            check(left == 0, || format!("{left} of {count} are left"))
+        });
+        assert!(ended.elapsed() < lifetime + SWEPT, "{:?}", ended.elapsed());
+        drop(clients);
+    }
+    fabric.finish().unwrap();
+}
+
+/// The quota of a pod is nearly used up when the server resets the pod's connections.
+#[test]
+fn connections_that_a_server_resets_make_room_where_it_is_short() {
+    let count = reset_count();
     let quota = count + count / 20;
     let (fabric, [_, pod]) = scene(json!({"nat": {"flows": {"per-endpoint": quota}}}));
     for family in Family::ALL {
