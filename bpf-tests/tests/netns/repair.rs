@@ -1,5 +1,5 @@
-//! Objects that others remove or change are back within a second, map contents within ten, and
-//! counted.
+//! Objects that others remove or change are back within a second, map contents within ten, sysctls
+//! of pods' devices without an event within half a minute, and all are counted.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use testkit::fabric::{Fabric, Pod, Spec};
 
 use crate::damage::{Damage, Entry};
 use crate::support::{
-    CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, get, is_full, nothing_differs, within,
-    within_counted,
+    CHANGE, End, HEAL, HEAL_AUDIT, HEAL_MAPS, PEER, carry_all, get, is_full, nothing_differs,
+    within, within_counted,
 };
 
 /// Damage to a node with a pod on ENI 1, however programs are attached.
@@ -44,6 +44,9 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         Damage::Sysctl("ipv4/conf/all/send_redirects".into(), "1"),
         Damage::Sysctl("ipv6/conf/eth1/accept_ra".into(), "1"),
         Damage::Sysctl("ipv6/conf/eth1/addr_gen_mode".into(), "1"),
+        Damage::Sysctl("ipv4/conf/eth1/forwarding".into(), "0"),
+        Damage::Sysctl(format!("ipv4/conf/{veth}/forwarding"), "0"),
+        Damage::Sysctl(format!("ipv6/conf/{veth}/disable_ipv6"), "1"),
         Damage::Sysctl("ipv4/ip_forward".into(), "0"),
         Damage::Sysctl("ipv6/conf/all/forwarding".into(), "0"),
     ];
@@ -56,6 +59,15 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         )));
     }
     damages
+}
+
+/// Damage to a pod's device of which the kernel sends no event, and which an audit finds.
+fn silent_damages(pod: &Pod) -> Vec<Damage> {
+    let conf = |family: &str, name: &str| {
+        let path = format!("{family}/conf/{}/{name}", pod.host_device());
+        Damage::Sysctl(path, "1")
+    };
+    vec![conf("ipv4", "send_redirects"), conf("ipv6", "accept_ra")]
 }
 
 /// Damage to the contents of maps: entries removed, and entries changed.
@@ -147,6 +159,7 @@ fn everything_is_repaired(attach: &str, more: impl Fn(&Pod) -> Vec<Damage>) {
     for damage in all.into_iter().chain(more(&pod)) {
         failures.extend(inflict(&fabric, &[damage], HEAL, &whole));
     }
+    failures.extend(inflict(&fabric, &silent_damages(&pod), HEAL_AUDIT, &whole));
     for damages in map_damages(&pod) {
         failures.extend(inflict(&fabric, &damages, HEAL_MAPS, &whole));
     }
@@ -179,6 +192,23 @@ fn everything_is_repaired_with_clsact() {
             tc(format!("qdisc del dev {} clsact", pod.host_device())),
         ]
     });
+}
+
+/// A device that checks no source gets the loose check, which is not counted: another value is the
+/// choice of whoever wrote it.
+#[test]
+fn a_pods_device_checks_sources_again_within_a_second() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let rp_filter = format!("ipv4/conf/{}/rp_filter", pod.host_device());
+    for _ in 0..3 {
+        fabric.node.sysctls(&[(rp_filter.as_str(), "0")]).unwrap();
+        within(HEAL, "the source check is on", || {
+            let value = fabric.node.sysctl(&rp_filter)?;
+            check(value == "2", || value.clone())
+        });
+    }
+    fabric.finish().unwrap();
 }
 
 #[test]

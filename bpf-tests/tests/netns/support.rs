@@ -13,6 +13,9 @@ use testkit::fabric::{Fabric, Place, Pod, counters, source_check};
 pub(crate) const HEAL: Duration = Duration::from_secs(1);
 /// The time that contents of maps may be wrong before they are repaired.
 pub(crate) const HEAL_MAPS: Duration = Duration::from_secs(10);
+/// The time that a sysctl of a pod's device may be wrong of which the kernel sends no event: from
+/// one audit to the next, and its repair.
+pub(crate) const HEAL_AUDIT: Duration = Duration::from_secs(31);
 /// The time that a requested change may take.
 pub(crate) const CHANGE: Duration = Duration::from_secs(5);
 
