@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ipam::Family;
 use serde_json::json;
-use testkit::fabric::Place;
-use testkit::fabric::traffic::Echo;
+use testkit::fabric::record::Record;
+use testkit::fabric::traffic::{Echo, Session};
+use testkit::fabric::{Netns, Place};
 
 use crate::masq::{internet, scene};
 use crate::support::is_full;
@@ -81,24 +82,110 @@ fn flood(from: Place, to: SocketAddr, per_second: u32, time: Duration) -> Result
     })
 }
 
-/// Each pod sends so many questions a second to one resolver, and each has its answer.
+/// Each place sends so many questions a second to one resolver.
+fn floods(from: &[Place], resolver: SocketAddr, per_second: u32, time: Duration) -> Vec<Count> {
+    thread::scope(|scope| {
+        let floods = from
+            .iter()
+            .map(|place| scope.spawn(move || flood(*place, resolver, per_second, time).unwrap()));
+        let floods: Vec<_> = floods.collect();
+        floods.into_iter().map(|it| it.join().unwrap()).collect()
+    })
+}
+
+/// Clients, a router and a resolver, where the kernel's own NAT translates.
+struct Oracle {
+    clients: Vec<Netns>,
+    resolver: Netns,
+    _router: Netns,
+    _record: Record,
+}
+
+impl Oracle {
+    fn new(clients: usize) -> Self {
+        let record = Record::create().unwrap();
+        let netns = |name: &str| Netns::create(&format!("{}-{name}", record.prefix())).unwrap();
+        let (router, resolver) = (netns("router"), netns("resolver"));
+        let connect = |to: &Netns, number: usize| {
+            let name = to.name();
+            let device = format!("link{number}");
+            let words = format!("link add {device} type veth peer name eth0 netns {name}");
+            let net = |host| format!("198.18.{number}.{host}");
+            let up = format!(
+                "address add {}/24 dev {device}\nlink set {device} up",
+                net(1)
+            );
+            router.ip(&format!("{words}\n{up}")).unwrap();
+            let up = format!("address add {}/24 dev eth0\nlink set eth0 up", net(2));
+            let route = format!("route add default via {}", net(1));
+            to.ip(&format!("{up}\n{route}")).unwrap();
+        };
+        connect(&resolver, 0);
+        let make = |number| {
+            let client = netns(&format!("client{number}"));
+            connect(&client, number);
+            client
+        };
+        let clients = (1..=clients).map(make).collect();
+        router.sysctls(&[("ipv4/ip_forward", "1")]).unwrap();
+        for command in [
+            "nft add table ip nat",
+            "nft add chain ip nat post { type nat hook postrouting priority 100 ; }",
+            "nft add rule ip nat post oifname link0 masquerade",
+        ] {
+            router.run(command).unwrap();
+        }
+        Self {
+            clients,
+            resolver,
+            _router: router,
+            _record: record,
+        }
+    }
+
+    /// Questions that are lost by the kernel's NAT, or by the test itself.
+    fn lost(&self, per_second: u32) -> usize {
+        let at = |netns, [net, host]: [u8; 2]| Place {
+            netns,
+            address: [198, 18, net, host].into(),
+        };
+        let resolver = Echo::telling(at(&self.resolver, [0, 2]), DNS).unwrap();
+        let clients = self.clients.iter().zip(1..);
+        let clients: Vec<_> = clients.map(|(client, net)| at(client, [net, 2])).collect();
+        let session = Session::open(clients[0], 0, resolver.address()).unwrap();
+        let router: IpAddr = [198, 18, 0, 1].into();
+        assert_eq!(session.seen().ip(), router, "the kernel translates");
+        let counts = floods(&clients, resolver.address(), per_second, FLOOD);
+        counts.iter().map(|count| count.lost).sum()
+    }
+}
+
+/// Each pod sends so many questions a second to one resolver, and each has its answer. The kernel's
+/// NAT, with the same load at the same time, tells what is lost without us.
 #[track_caller]
 fn none_is_lost(from: &[Place], resolver: SocketAddr, per_second: u32) {
     let time = if is_full() { LONG_FLOOD } else { FLOOD };
-    let counts: Vec<Count> = thread::scope(|scope| {
-        let floods = from
-            .iter()
-            .map(|pod| scope.spawn(move || flood(*pod, resolver, per_second, time).unwrap()));
-        let floods: Vec<_> = floods.collect();
-        floods.into_iter().map(|it| it.join().unwrap()).collect()
+    let oracle = Oracle::new(from.len());
+    let (counts, oracle) = thread::scope(|scope| {
+        let oracle = scope.spawn(|| oracle.lost(per_second));
+        let counts = floods(from, resolver, per_second, time);
+        (counts, oracle.join().unwrap())
     });
+    let lost: usize = counts.iter().map(|count| count.lost).sum();
+    assert!(
+        lost <= oracle,
+        "lost {lost}, and {oracle} by the kernel's NAT in {FLOOD:?}: {counts:?}"
+    );
     let seconds = usize::try_from(time.as_secs()).unwrap();
     let expected = Count {
         answered: usize::try_from(per_second).unwrap() * seconds,
         lost: 0,
     };
     for count in &counts {
-        assert_eq!(*count, expected, "{counts:?}");
+        assert_eq!(
+            *count, expected,
+            "{oracle} lost by the kernel's NAT: {counts:?}"
+        );
     }
 }
 
