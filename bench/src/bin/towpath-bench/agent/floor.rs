@@ -5,9 +5,11 @@
 //! kernel/bpf/tcx.c. Removing a device waits, too. The duration depends on the kernel's tick and on
 //! the load.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use testkit::fabric::Netns;
 use testkit::fabric::program::{Action, ForeignProgram, Position};
 use testkit::fabric::record::Record;
@@ -47,9 +49,48 @@ pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
         let name = format!("floor: {name}, p50");
         median_row(name, samples, Unit::Milliseconds)
     };
-    Ok(vec![
+    let mut rows = vec![
         row("a pair of devices made by ip(8)", &made),
         row("a program attached to a new device by TCX", &attached),
         row("a pair of devices removed by ip(8)", &removed),
-    ])
+    ];
+    for &(devices, rounds) in size.bursts {
+        rows.push(removals(&host, &pod, devices, rounds)?);
+    }
+    Ok(rows)
+}
+
+/// Removes pairs of devices at the same time, each by a program of its own, as the deletes of a
+/// burst of pods must.
+fn removals(host: &Netns, pod: &Netns, devices: usize, rounds: usize) -> Result<Row> {
+    let mut wholes = Vec::new();
+    for _ in 0..rounds {
+        let pair = |number| {
+            let pod = pod.name();
+            format!("link add host{number} type veth peer name pod{number} netns {pod}\n")
+        };
+        host.ip(&(0..devices).map(pair).collect::<String>())?;
+        let barrier = Barrier::new(devices + 1);
+        let whole = thread::scope(|scope| -> Result<f64> {
+            let remove = |number| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    host.ip(&format!("link del host{number}"))
+                })
+            };
+            let removals: Vec<_> = (0..devices).map(remove).collect();
+            barrier.wait();
+            let start = Instant::now();
+            for removal in removals {
+                removal
+                    .join()
+                    .map_err(|_panic| anyhow!("a removal panicked"))??;
+            }
+            Ok(millis(start.elapsed()))
+        })?;
+        wholes.push(whole);
+    }
+    let name = format!("floor: {devices} pairs of devices removed at once by ip(8), whole");
+    Ok(median_row(name, &wholes, Unit::Milliseconds))
 }

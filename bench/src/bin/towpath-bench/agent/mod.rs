@@ -51,6 +51,7 @@ fn measure_with(size: &Size) -> Result<Vec<Row>> {
         scene.fill(0..size.endpoints)?;
     }
     rows.extend(lifecycle::measure(&mut scene, size)?);
+    rows.extend(rest::beside_rules(&scene, size)?);
     rows.extend(upkeep::measure(&mut scene, size)?);
     scene.finish()?;
     rows.extend(rest::on_large_instances(size)?);
