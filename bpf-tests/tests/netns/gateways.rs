@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::ids::MacAddr;
-use aya::maps::{Array, Map, MapData};
-use datapath_common::abi::{self, GatewayEntry, map};
+use aya::maps::{Array, MapData};
+use datapath_common::abi::{GatewayEntry, map};
 use ipam::Family;
 use testkit::fabric::eventually::check;
 use testkit::fabric::traffic::Protocol;
 use testkit::fabric::{Fabric, Pod, Spec};
 
-use crate::support::{CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, within};
+use crate::support::{CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, pinned, within};
 
 /// The pod's ENI.
 const ENI: u8 = 1;
@@ -40,9 +40,7 @@ fn node() -> (Fabric, Arc<Pod>) {
 }
 
 fn gateways(fabric: &Fabric) -> Array<MapData, GatewayEntry> {
-    let pins = fabric.pin_root().join(format!("v{}", abi::VERSION));
-    let map = MapData::from_pin(pins.join("maps").join(map::GATEWAYS)).unwrap();
-    Map::Array(map).try_into().unwrap()
+    pinned(fabric, map::GATEWAYS)
 }
 
 fn slot(family: Family) -> u32 {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use aya::maps::{Array, Map, MapData};
+use datapath_common::abi;
 use ipam::Family;
 use serde_json::Value;
 use testkit::fabric::eventually::{check, eventually};
@@ -160,6 +162,14 @@ pub(crate) fn count(fabric: &Fabric, program: &str, outcome: &str) -> u64 {
     let counters = counters::read(fabric).unwrap();
     let name = (program.to_owned(), outcome.to_owned());
     counters.get(&name).copied().unwrap_or_default()
+}
+
+/// An array that the agent has pinned.
+#[track_caller]
+pub(crate) fn pinned<T: aya::Pod>(fabric: &Fabric, name: &str) -> Array<MapData, T> {
+    let pins = fabric.pin_root().join(format!("v{}", abi::VERSION));
+    let map = MapData::from_pin(pins.join("maps").join(name)).unwrap();
+    Map::Array(map).try_into().unwrap()
 }
 
 /// Checks that no object of ours is missing or superfluous.
