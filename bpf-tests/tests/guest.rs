@@ -15,6 +15,7 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use datapath_common::counter::Program;
 use ipam::Family;
 use serde_json::json;
 use testkit::fabric::agent::{self, START};
@@ -232,7 +233,7 @@ fn programs_that_the_kernel_interprets_are_named_until_a_restart_after_the_remed
     drop(off);
     let told = interpreted(&fabric);
     assert_eq!(told.len(), usize::from(has_interpreter), "{told:?}");
-    for name in datapath_common::counter::Program::ALL.map(|program| program.name()) {
+    for name in Program::ALL.map(Program::name) {
         assert!(told.iter().all(|reason| reason.contains(name)), "{told:?}");
     }
     println!("has an interpreter: {has_interpreter}");

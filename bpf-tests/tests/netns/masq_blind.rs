@@ -151,7 +151,7 @@ const PRESSING: u16 = 16_000;
 const PRESSED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Opens the flows, or refreshes them. They go to two ports, neither of which runs short of ours.
-/// Their checksum is wrong, so nobody answers.
+/// Their checksum is wrong, so there are no answers.
 fn press(from: Place, to: IpAddr) -> Result<()> {
     let sources = FIRST_PORT..FIRST_PORT + PRESSING / 2;
     let datagram = |(source, destination)| {
@@ -295,7 +295,7 @@ fn connections_that_a_server_resets_have_their_lifetime_where_there_is_room() {
         let clients: Vec<_> = clients.collect();
         let ended = Instant::now();
         // Sweeps have seen the flows by then.
-        thread::sleep((began + lifetime - MARGIN).saturating_duration_since(ended));
+        thread::sleep(lifetime.saturating_sub(MARGIN + began.elapsed()));
         let closed = left().iter().filter(|phase| **phase == "closed").count();
         assert_eq!(closed, count, "{family:?}: {:?}", began.elapsed());
         within(lifetime + SWEPT, "every flow is gone", || {

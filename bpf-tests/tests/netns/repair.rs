@@ -194,8 +194,8 @@ fn everything_is_repaired_with_clsact() {
     });
 }
 
-/// A device that checks no source gets the loose check, which is not counted: another value is the
-/// choice of whoever wrote it.
+/// A device that checks no source gets the loose check. It is not counted: the agent wants no value
+/// of this sysctl as long as it is not 0.
 #[test]
 fn a_pods_device_checks_sources_again_within_a_second() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

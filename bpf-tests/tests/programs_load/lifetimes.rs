@@ -118,12 +118,11 @@ fn an_answered_question_goes_early_and_longer_chatter_keeps_its_lifetime() {
                 remote_port: 53,
                 ..FLOW
             };
-            let ports = (0..packets).map(|_| {
-                let port = driver.must_send(tuple, Kind::Udp);
+            let mut port = 0;
+            for _ in 0..packets {
+                port = driver.must_send(tuple, Kind::Udp);
                 assert!(driver.answer(tuple, port, Kind::Udp));
-                port
-            });
-            let port = ports.last().unwrap();
+            }
             node.key(tuple, port, protocol::UDP)
         };
         let [question, chatter] =

@@ -2,8 +2,10 @@
 
 use std::os::fd::AsFd as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
 use aya::programs::SchedClassifier;
+use aya::util::nr_cpus;
 use datapath_common::abi::{
     CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, FragmentRing, GROUP_COUNTED, LinkLocalKey,
     LinkLocals, Moved, PodTuple, PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader,
@@ -151,7 +153,7 @@ impl Programs {
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;
         self.table::<ShareKey, Quota>(map::SHARES)?.clear()?;
         let rooms = self.table::<u32, Room>(map::ROOM)?;
-        self.put_each_cpu(map::CREDIT, 0..SHARED_TABLES, 0_u64)?;
+        self.forget_credit()?;
         let lend = self.table::<u32, u32>(map::LEND)?;
         (0..SHARED_TABLES).try_for_each(|table| {
             rooms.put(&table, &Room::UNKNOWN)?;
@@ -160,6 +162,20 @@ impl Programs {
         self.forget_fragments()?;
         self.table::<LinkLocalKey, LinkLocals>(map::LINK_LOCALS)?
             .clear()
+    }
+
+    /// Takes the credit for new entries from every CPU.
+    fn forget_credit(&self) -> Result<()> {
+        let Some(Map::PerCpuArray(data)) = self.ebpf.map(map::CREDIT) else {
+            bail!("the object has no credit for each CPU");
+        };
+        let data = MapData::from_fd(data.fd().as_fd().try_clone_to_owned()?)?;
+        let mut credit = PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(data))?;
+        let cpus = nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
+        (0..SHARED_TABLES).try_for_each(|table| {
+            let none = PerCpuValues::try_from(vec![0; cpus])?;
+            Ok(credit.set(table, none, 0)?)
+        })
     }
 
     /// Empties every slot of the flow cache. No packet may pass at the same time.

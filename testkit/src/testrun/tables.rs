@@ -425,35 +425,6 @@ impl Programs {
         Ok(())
     }
 
-    /// Writes a value of each CPU into slots of a map.
-    pub(super) fn put_each_cpu<V: Plain>(
-        &self,
-        name: &str,
-        slots: Range<u32>,
-        value: V,
-    ) -> Result<()> {
-        let Some(Map::PerCpuArray(data)) = self.ebpf.map(name) else {
-            bail!("the object has no map {name} for each CPU");
-        };
-        let size = data.info()?.value_size() as usize;
-        if size != size_of::<V>() || !size.is_multiple_of(8) {
-            bail!("{name} has values of {size} bytes");
-        }
-        let cpus = aya::util::nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
-        let mut values = vec![value; cpus];
-        for slot in slots {
-            let mut element = Element {
-                map: data.fd().as_fd().as_raw_fd().cast_unsigned(),
-                padding: 0,
-                key: pointer(&raw const slot),
-                value: pointer(values.as_mut_ptr()),
-                flags: 0,
-            };
-            bpf(command::UPDATE, &mut element).context("an entry")?;
-        }
-        Ok(())
-    }
-
     /// Nonzero slots of a per-CPU map of counters, summed over the CPUs.
     pub(super) fn sums(&self, name: &str, slots: Range<u32>) -> Result<BTreeMap<u32, Counter>> {
         let mut sums = BTreeMap::new();
