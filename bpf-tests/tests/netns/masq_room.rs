@@ -94,7 +94,7 @@ fn flood(from: Place, to: IpAddr) {
     }
 }
 
-/// What the programs know must be enough: nobody tells them that the table has filled since.
+/// The programs must know enough by themselves: no agent tells them that the table has filled.
 #[test]
 fn without_an_agent_pods_that_borrow_leave_room_to_others() {
     let flows = json!({"ipv4": TABLE, "ipv6": TABLE, "per-endpoint": SMALL});
