@@ -65,22 +65,22 @@ fn nodes_that_leave_the_mode_cluster_pool_keep_their_blocks() {
 }
 
 /// Has the API server serve pools in version `v2` alone.
-fn serve_v2_alone(bed: &Bed) {
+fn serve_v2_alone(bed: &Bed) -> Result<()> {
     let admin = bed.plane.server.admin();
-    admin.delete(DEFINITION).unwrap().expect(200).unwrap();
+    admin.delete(DEFINITION)?.expect(200)?;
     let is_gone = || {
         let code = admin.get(DEFINITION)?.code;
         check(code == 404, || code.to_string())
     };
-    eventually(SOON, "pools are not served", is_gone).unwrap();
-    bed.plane.server.make_crd(&pools_of_v2().unwrap()).unwrap();
+    eventually(SOON, "pools are not served", is_gone)?;
+    bed.plane.server.make_crd(&pools_of_v2()?)
 }
 
 #[test]
 fn pools_of_version_2_alone_are_created_and_their_reserved_ranges_stay_free() {
     let bed = Bed::create(1).unwrap();
     let admin = bed.plane.server.admin();
-    serve_v2_alone(&bed);
+    serve_v2_alone(&bed).unwrap();
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/towpath-operator";
     let mut rules = admin.get(role).unwrap().expect(200).unwrap();
     let create = json!({

@@ -355,7 +355,7 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         number: 0,
-        symptom: "Nobody is told that a subnet has run out",
+        symptom: "No forecast says that a subnet has run out",
         mutants: &[
             Mutant {
                 guard: "a subnet without a free address lasts no longer",

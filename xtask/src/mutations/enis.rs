@@ -314,7 +314,7 @@ pub(super) const FAULTS: &[Fault] = &[
         number: 0,
         symptom: "An ENI of an instance that runs goes while the node's objects are absent",
         mutants: &[Mutant {
-            guard: "an ENI that is attached is not swept, whoever knows its node",
+            guard: "an ENI that is attached is not swept, even if its node is unknown",
             file: "cloud/src/object/eni.rs",
             code: "    pub fn is_loose(&self) -> bool {\n        self.attachment.is_none()",
             without: "    pub fn is_loose(&self) -> bool {\n        self.attachment.is_none() || self.instance().is_some()",

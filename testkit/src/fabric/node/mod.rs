@@ -163,7 +163,8 @@ impl Fabric {
                  route add default via {gateway} dev {device}\n"
             );
         }
-        self.node.ip(&batch)
+        self.node.ip(&batch)?;
+        self.vpc.wait_for_link(primary)
     }
 
     /// The ENI of a number.

@@ -17,17 +17,22 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use api::ids::MacAddr;
 use ipam::Family;
 
 use self::members::Members;
+use super::eventually::{check, eventually};
 use super::layout::{Eni, Host};
 use super::netns::Netns;
 
 /// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").
 pub const MTU_JUMBO: u32 = 9001;
+
+/// The time that the kernel may take to activate a device.
+const LINK: Duration = Duration::from_secs(10);
 
 /// A VPC. Several nodes may be in it.
 #[derive(Debug)]
@@ -176,6 +181,21 @@ impl Vpc {
             arp::answer(&self.router, eni)?;
         }
         node.ip(&format!("link set {inside} down"))
+    }
+
+    /// Waits until the router sends by an ENI. The kernel activates a device a while after its peer
+    /// came up, and drops packets until then.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub(in crate::fabric) fn wait_for_link(&self, eni: &Eni) -> Result<()> {
+        let device = eni.router_device();
+        let look = || {
+            let links = self.router.ip_json(&format!("link show dev {device}"))?;
+            let state = &links[0]["operstate"];
+            check(state == "UP", || format!("{device}: {state}"))
+        };
+        eventually(LINK, "the router's link is up", look).map(drop)
     }
 
     /// Makes the VPC answer ARP for addresses of other ENIs: several nodes share its subnets.
