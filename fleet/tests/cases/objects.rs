@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cloud::call::query::Items;
 use fleet::{Input, Standing, Task, Written};
 use serde_json::json;
 
@@ -61,6 +62,35 @@ fn an_object_of_a_node_that_was_absent_for_less_than_five_minutes_stays() {
     bed.fleet.take(back, at);
     bed.run(MINUTE * 20);
     assert!(bed.api.objects.contains_key("two"));
+}
+
+/// Reads of EC2 can be old. One that lacks an instance is no proof that it ended.
+#[test]
+fn an_object_stays_when_one_read_lacks_its_instance() {
+    let without = |items: &mut Items| {
+        if let Items::Instances(instances) = items {
+            instances.clear();
+        }
+    };
+    let mut bed = bed();
+    bed.set_hosts(&["one", "two"]);
+    bed.run(MINUTE);
+    bed.set_hosts(&["one"]);
+    bed.run(Duration::from_secs(290));
+    let reads = bed.calls("DescribeInstances");
+    bed.faults.distort = without;
+    bed.until(MINUTE * 7, "a read", |bed| {
+        bed.calls("DescribeInstances") > reads
+    });
+    bed.run(Duration::from_secs(30));
+    bed.faults.distort = |_| ();
+    bed.run(MINUTE * 10);
+    assert!(bed.api.objects.contains_key("two"), "its instance runs");
+    bed.faults.distort = without;
+    bed.until(MINUTE * 8, "all reads lack it", |bed| {
+        !bed.api.objects.contains_key("two")
+    });
+    assert!(bed.api.objects.contains_key("one"), "its Node is there");
 }
 
 #[test]

@@ -312,6 +312,17 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         number: 0,
+        symptom: "A node's object goes while its instance runs, as one read was old",
+        mutants: &[Mutant {
+            guard: "two reads a minute apart have to lack the instance",
+            file: "fleet/src/machine/objects/removal.rs",
+            code: "Life::Lacking(first) => self.read.since(first) >= CONFIRMED_AFTER,",
+            without: "Life::Lacking(_) => true,",
+            test: fleet("objects::an_object_stays_when_one_read_lacks_its_instance"),
+        }],
+    },
+    Fault {
+        number: 0,
         symptom: "An ENI of an instance that runs goes while the node's objects are absent",
         mutants: &[Mutant {
             guard: "an ENI that is attached is not swept, even if its node is unknown",

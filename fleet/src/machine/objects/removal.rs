@@ -14,6 +14,9 @@ use crate::work::Task;
 
 /// Interval of reading the instance of an absent Node.
 const LOOKED_AT: Duration = Duration::from_mins(5);
+/// An instance that a read lacks is read again after so long: reads of EC2 may be old. Two that lack
+/// it are believed.
+const CONFIRMED_AFTER: Duration = Duration::from_mins(1);
 
 /// Nodes, and the states of instances.
 #[derive(Debug, Default)]
@@ -30,7 +33,35 @@ pub(crate) struct Removals {
 #[derive(Clone, Copy, Debug)]
 struct State {
     read: Time,
-    is_there: bool,
+    life: Life,
+}
+
+/// An instance, as a read showed it.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    There,
+    Terminated,
+    /// All reads since this one lack it.
+    Lacking(Time),
+}
+
+impl State {
+    /// True if the instance has ended, and no later read is needed.
+    fn has_ended(self) -> bool {
+        match self.life {
+            Life::There => false,
+            Life::Terminated => true,
+            Life::Lacking(first) => self.read.since(first) >= CONFIRMED_AFTER,
+        }
+    }
+
+    /// The interval after which it is read again.
+    fn interval(self) -> Duration {
+        match self.life {
+            Life::Lacking(_) => CONFIRMED_AFTER,
+            _ => LOOKED_AT,
+        }
+    }
 }
 
 impl Removals {
@@ -81,18 +112,24 @@ impl Removals {
         begun: Time,
     ) {
         for id in requested {
-            let state = instances.iter().find(|it| it.id == *id);
-            let state = State {
-                read: begun,
-                is_there: state.is_some_and(|it| !it.state.is_terminated()),
+            let first = match self.states.get(id).map(|it| it.life) {
+                Some(Life::Lacking(first)) => first,
+                _ => begun,
             };
+            let life = match instances.iter().find(|it| it.id == *id) {
+                Some(instance) if instance.state.is_terminated() => Life::Terminated,
+                Some(_) => Life::There,
+                None => Life::Lacking(first),
+            };
+            let state = State { read: begun, life };
             self.states.insert(id.clone(), state);
         }
     }
 
     /// True if EC2 had the instance in the last read of it, false if not.
     pub(in crate::machine) fn state_of(&self, instance: &InstanceId) -> Option<bool> {
-        self.states.get(instance).map(|it| it.is_there)
+        let state = self.states.get(instance);
+        state.map(|it| matches!(it.life, Life::There))
     }
 }
 
@@ -133,8 +170,8 @@ impl Fleet {
         let instance = member.instance()?;
         let state = self.nodes.removals.states.get(instance);
         match state.filter(|it| it.read >= from) {
-            Some(state) if !state.is_there => Some(Removal::Delete),
-            Some(state) if now.since(state.read) < LOOKED_AT => None,
+            Some(state) if state.has_ended() => Some(Removal::Delete),
+            Some(state) if now.since(state.read) < state.interval() => None,
             _ => Some(Removal::Ask(instance.clone())),
         }
     }
