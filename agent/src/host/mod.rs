@@ -2,6 +2,7 @@
 
 pub(crate) mod earlier_ports;
 pub(crate) mod host_snapshot;
+pub(crate) mod interpreted;
 pub(crate) mod kernel;
 pub(crate) mod netns;
 pub(crate) mod netns_lock;

@@ -6,7 +6,6 @@ pub(crate) mod conntrack;
 mod enis;
 pub(crate) mod foreign_config;
 pub(crate) mod health;
-pub(crate) mod interpreted;
 pub(crate) mod masquerade;
 pub(crate) mod metrics;
 pub(crate) mod nat;

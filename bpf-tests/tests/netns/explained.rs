@@ -80,7 +80,7 @@ fn a_full_table_is_told(fabric: &Fabric, family: Family, owner: &str, why: &str)
 }
 
 /// Opens flows until the table is full, and returns their sockets and the explanation of another.
-/// What CPUs may add without counting is shared out again with each sweep.
+/// Each sweep shares out again, among the CPUs, the entries that they may add without counting.
 fn fill(fabric: &Fabric, from: Place, to: Place) -> (Vec<UdpSocket>, Value) {
     let bind = |_| -> anyhow::Result<UdpSocket> {
         let socket = UdpSocket::bind((from.address, 0))?;

@@ -64,7 +64,7 @@ fn nodes_that_leave_the_mode_cluster_pool_keep_their_blocks() {
     bed.finish().unwrap();
 }
 
-/// Has the API server serve pools in version `v2` alone.
+/// Makes the API server serve pools in version `v2` alone.
 fn serve_v2_alone(bed: &Bed) -> Result<()> {
     let admin = bed.plane.server.admin();
     admin.delete(DEFINITION)?.expect(200)?;

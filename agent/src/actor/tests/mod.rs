@@ -31,7 +31,7 @@ use super::*;
 use crate::actor::deferred_deletes::Pending;
 use crate::actor::parts::Restored;
 use crate::host::host_snapshot::Facts;
-use crate::report::interpreted::Interpreted;
+use crate::host::interpreted::Interpreted;
 use crate::server::{Command, EndpointRequest};
 use crate::state::store::Store;
 use config::Config;

@@ -33,7 +33,7 @@ use super::host_snapshot::Facts;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
 use crate::fault_points::{self, Point};
-use crate::report::interpreted::Interpreted;
+use crate::host::interpreted::Interpreted;
 
 /// A kernel that also answers what only people ask.
 pub(crate) trait Host: Kernel {
