@@ -155,7 +155,8 @@ fn a_full_node_stays_ready_with_its_agent_and_without() {
         is_as_ready(&cluster, &before)?;
         let (now, _) = crowd(&cluster)?;
         check(running.iter().all(|name| now.contains(name)), || {
-            format!("{running:?} became {now:?}")
+            let events = kubectl.succeed(&["get", "events"]).unwrap_or_default();
+            format!("{running:?} became {now:?}: {events}")
         })
     };
 

@@ -50,8 +50,8 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "the object of an ended instance without a Node goes",
                 file: "fleet/src/machine/objects/removal.rs",
-                code: "Some(state) if !state.is_there => Some(Removal::Delete),",
-                without: "Some(state) if !state.is_there => None,",
+                code: "Some(state) if state.has_ended() => Some(Removal::Delete),",
+                without: "Some(state) if state.has_ended() => None,",
                 test: fleet(
                     "objects::an_object_goes_when_its_node_is_absent_and_its_instance_ended",
                 ),
@@ -59,7 +59,7 @@ pub(super) const FAULTS: &[Fault] = &[
             Mutant {
                 guard: "that of an instance that runs stays",
                 file: "fleet/src/machine/objects/removal.rs",
-                code: "Some(state) if !state.is_there =>",
+                code: "Some(state) if state.has_ended() =>",
                 without: "Some(_) =>",
                 test: fleet(
                     "objects::an_object_goes_when_its_node_is_absent_and_its_instance_ended",
