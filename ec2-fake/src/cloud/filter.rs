@@ -1,5 +1,6 @@
 //! Filters of listings.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -42,22 +43,45 @@ pub(super) fn tags_of(item: &Item) -> Option<&Tags> {
 }
 
 /// The filters of a listing, ready to be matched with many items.
-pub(super) struct Patterns<'a>(Vec<(&'a str, Vec<WildMatch>)>);
+pub(super) struct Patterns<'a>(Vec<(&'a str, Values<'a>)>);
+
+/// The values of a filter.
+struct Values<'a> {
+    /// Those without a wildcard. Filters by id have many.
+    plain: BTreeSet<&'a str>,
+    wild: Vec<WildMatch>,
+}
+
+impl<'a> Values<'a> {
+    fn new(values: &'a [String]) -> Self {
+        let has_wildcard = |it: &&str| it.contains(['*', '?']);
+        let all = values.iter().map(String::as_str);
+        let wild = all.clone().filter(has_wildcard);
+        Self {
+            wild: wild.map(WildMatch::new).collect(),
+            plain: all.filter(|it| !has_wildcard(it)).collect(),
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        self.plain.contains(value) || self.wild.iter().any(|it| it.matches(value))
+    }
+}
 
 impl<'a> Patterns<'a> {
     pub(super) fn new(filters: &'a [Filter]) -> Self {
-        let patterns =
-            |filter: &Filter| filter.values.iter().map(|it| WildMatch::new(it)).collect();
         let all = filters.iter();
-        Self(all.map(|it| (it.name.as_str(), patterns(it))).collect())
+        Self(
+            all.map(|it| (it.name.as_str(), Values::new(&it.values)))
+                .collect(),
+        )
     }
 
     /// True if the item has a value of each filter.
     pub(super) fn match_item(&self, item: &Item) -> bool {
-        self.0.iter().all(|(name, patterns)| {
+        self.0.iter().all(|(name, wanted)| {
             let found = values(item, name).unwrap_or_default();
-            let has = |value: &String| patterns.iter().any(|pattern| pattern.matches(value));
-            found.iter().any(has)
+            found.iter().any(|value| wanted.has(value))
         })
     }
 }
