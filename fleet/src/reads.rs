@@ -21,6 +21,8 @@ const LISTED_LEAST: Duration = Duration::from_secs(30);
 /// The time between two reads of the primary ENIs where listings of all ENIs are rarer: other ENIs
 /// follow the security groups of these within two minutes.
 const PRIMARIES: Duration = Duration::from_secs(90);
+/// Primary ENIs that are read by id. More of them cost fewer calls as a listing.
+const PRIMARIES_BY_ID: usize = 1_000;
 /// The longest wait after failures.
 const RETRIED_MOST: Duration = Duration::from_mins(1);
 
@@ -29,6 +31,8 @@ const RETRIED_MOST: Duration = Duration::from_mins(1);
 pub(crate) enum Regular {
     Enis,
     Loose,
+    /// On demand alone: see [`PRIMARIES`].
+    Primaries,
     Subnets,
     RouteTables,
     Groups,
@@ -38,9 +42,10 @@ pub(crate) enum Regular {
 }
 
 impl Regular {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Enis,
         Self::Loose,
+        Self::Primaries,
         Self::Subnets,
         Self::RouteTables,
         Self::Groups,
@@ -52,6 +57,7 @@ impl Regular {
         match self {
             Self::Enis => What::Enis(Scope::All),
             Self::Loose => What::Enis(Scope::Loose),
+            Self::Primaries => What::Enis(Scope::Primaries),
             Self::Subnets => What::Subnets,
             Self::RouteTables => What::RouteTables,
             Self::Groups => What::Groups,
@@ -185,7 +191,7 @@ impl Reads {
     /// Makes all reads due that are limited to VPCs.
     fn demand_all(&mut self) {
         for regular in Regular::ALL {
-            if regular != Regular::Addresses {
+            if !matches!(regular, Regular::Addresses | Regular::Primaries) {
                 self.demand(regular);
             }
         }
@@ -206,6 +212,7 @@ impl Reads {
             Scope::Loose | Scope::Instances(_) if !is_listed => {}
             Scope::All => self.demand(Regular::Enis),
             Scope::Loose => self.demand(Regular::Loose),
+            Scope::Primaries => self.demand(Regular::Primaries),
             Scope::Instances(ids) => self.instances.want(ids),
             Scope::Ids(ids) => self.enis.want(ids),
         }
@@ -278,7 +285,10 @@ impl Reads {
             return false;
         }
         let Some(age) = round.last.map(|last| now.since(last)) else {
-            let waits = matches!(regular, Regular::Loose | Regular::Addresses);
+            let waits = matches!(
+                regular,
+                Regular::Loose | Regular::Primaries | Regular::Addresses
+            );
             return !waits || round.is_demanded || (is_alone && regular == Regular::Loose);
         };
         if round.is_demanded {
@@ -286,7 +296,7 @@ impl Reads {
         }
         match regular {
             Regular::Loose => is_alone && age >= settings.reads.enis,
-            Regular::Addresses => false,
+            Regular::Primaries | Regular::Addresses => false,
             Regular::Enis => age >= self.listing(settings),
             Regular::Subnets | Regular::Groups => age >= settings.reads.subnets,
             Regular::RouteTables | Regular::Vpcs => age >= settings.reads.network,
@@ -299,13 +309,22 @@ impl Reads {
         paced.min(settings.reads.enis)
     }
 
-    /// True if the primary ENIs are to be read by id, because listings come too rarely.
+    /// True if the primary ENIs are to be read, because listings come too rarely.
     pub(crate) fn begin_primaries(&mut self, settings: &Settings, now: Time) -> bool {
         let is_due = self.listing(settings) > PRIMARIES && now.since(self.primaries) >= PRIMARIES;
         if is_due {
             self.primaries = now;
         }
         is_due
+    }
+
+    /// Requests the primary ENIs of all nodes.
+    pub(crate) fn want_primaries(&mut self, ids: BTreeSet<EniId>) {
+        self.want(&if ids.len() > PRIMARIES_BY_ID {
+            Scope::Primaries
+        } else {
+            Scope::Ids(ids)
+        });
     }
 
     fn begin(&mut self, what: What) {

@@ -15,6 +15,9 @@ pub enum Scope {
     All,
     /// All that nothing holds.
     Loose,
+    /// The primary ENIs of all instances of the VPC. One that a read lacks is not missed: an
+    /// instance starts and ends with its own.
+    Primaries,
     /// All that are attached to one of these instances.
     Instances(BTreeSet<InstanceId>),
     /// Those with these ids.
@@ -94,6 +97,7 @@ impl Inventory {
                 let instance = known.shown.instance();
                 instance.is_some_and(|it| instances.contains(it))
             }
+            Scope::Primaries => false,
             Scope::Ids(ids) => ids.contains(id),
         };
         let known = self.known.iter().filter(|(id, _)| !present.contains(id));
@@ -133,7 +137,7 @@ impl Inventory {
                     *last = read.begun.max(*last);
                 }
             }
-            Scope::Ids(_) => {}
+            Scope::Primaries | Scope::Ids(_) => {}
         }
     }
 

@@ -52,15 +52,18 @@ pub(super) fn ask(query: &Query, size: i32, trial: bool) -> Result<Option<Ask>, 
         }
         has_more = parts.next().is_some();
     }
-    if let What::Enis(Scope::Loose) = query.what {
-        filters.push(filter("status", vec!["available".to_owned()]));
-    }
+    let by_state = match query.what {
+        What::Enis(Scope::Loose) => Some(("status", "available")),
+        What::Enis(Scope::Primaries) => Some(("attachment.device-index", "0")),
+        _ => None,
+    };
+    filters.extend(by_state.map(|(name, value)| filter(name, vec![value.to_owned()])));
     if !query.vpcs.is_empty() && has_vpc(&query.what) {
         filters.push(filter("vpc-id", texts(&query.vpcs)));
     }
     Ok(Some(Ask {
         filters,
-        size: size.clamp(LEAST, most(&query.what)),
+        size: size.clamp(least(&query.what), most(&query.what)),
         token,
         trial,
         part,
@@ -108,9 +111,17 @@ fn names(what: &What) -> Option<(&'static str, Vec<String>)> {
 /// Reports if a query is limited to VPCs. Ids are enough, and types are of no VPC.
 fn has_vpc(what: &What) -> bool {
     match what {
-        What::Enis(scope) => matches!(scope, Scope::All | Scope::Loose),
+        What::Enis(scope) => !matches!(scope, Scope::Instances(_) | Scope::Ids(_)),
         What::Subnets | What::RouteTables | What::Groups | What::Vpcs => true,
         What::Instances(_) | What::Types(_) | What::Addresses => false,
+    }
+}
+
+fn least(what: &What) -> i32 {
+    match what {
+        // They have few addresses, and this read comes often.
+        What::Enis(Scope::Primaries) => MOST,
+        _ => LEAST,
     }
 }
 
@@ -147,10 +158,27 @@ mod tests {
             ask(&query, size, false).unwrap().unwrap().size
         };
         let types = What::Types(["m5.large".to_owned()].into());
+        assert_eq!(size(&What::Enis(Scope::Primaries), 500), 1_000);
         for (wanted, of_subnets, of_types) in [(0, 5, 5), (500, 500, 100), (65_535, 1_000, 100)] {
             assert_eq!(size(&What::Subnets, wanted), of_subnets);
             assert_eq!(size(&types, wanted), of_types);
             assert_eq!(size(&What::RouteTables, wanted), of_types);
         }
+    }
+
+    #[test]
+    fn primary_enis_are_those_of_index_0_in_the_vpcs_of_the_cluster() {
+        let query = Query {
+            what: What::Enis(Scope::Primaries),
+            vpcs: ["vpc-1".into()].into(),
+            page: None,
+        };
+        let filters = ask(&query, 500, false).unwrap().unwrap().filters;
+        let shown = filters.iter().map(|it| (it.name().unwrap(), it.values()));
+        let expected = [
+            ("attachment.device-index", ["0".to_owned()]),
+            ("vpc-id", ["vpc-1".to_owned()]),
+        ];
+        assert!(shown.eq(expected.iter().map(|(name, values)| (*name, &values[..]))));
     }
 }

@@ -29,17 +29,17 @@ impl Fleet {
             self.reads.want(&Scope::Ids(due.ids));
         }
         if self.reads.begin_primaries(&self.settings, at.now) {
-            self.ask_for_primaries();
+            self.want_primaries();
         }
     }
 
     /// Requests the primary ENIs of all nodes.
-    fn ask_for_primaries(&mut self) {
+    fn want_primaries(&mut self) {
         let inventory = &self.memory.inventory;
         let instances = self.nodes.by_instance.keys();
         let primaries = instances.filter_map(|instance| inventory.primary_of(instance));
         let ids = primaries.map(|eni| eni.id.clone()).collect();
-        self.reads.want(&Scope::Ids(ids));
+        self.reads.want_primaries(ids);
     }
 
     /// Sends pages that have their budget.
@@ -93,7 +93,10 @@ impl Fleet {
 
     /// Leaves out ENIs of others, which a listing has by thousands.
     fn leave_out_others(&self, reading: &Reading, page: &mut Page) {
-        let is_listing = matches!(reading.query.what, What::Enis(Scope::All | Scope::Loose));
+        let is_listing = matches!(
+            reading.query.what,
+            What::Enis(Scope::All | Scope::Loose | Scope::Primaries)
+        );
         if let Items::Enis(enis) = &mut page.items
             && is_listing
         {
@@ -153,7 +156,7 @@ impl Fleet {
         match &read.scope {
             Scope::Instances(instances) => self.look_at_instances(instances),
             Scope::Ids(_) => self.look_at_instances(&shown),
-            Scope::All | Scope::Loose => {}
+            Scope::All | Scope::Loose | Scope::Primaries => {}
         }
         self.look_at_stuck();
     }
@@ -203,6 +206,7 @@ mod tests {
         for (scope, kept) in [
             (Scope::All, 0),
             (Scope::Loose, 0),
+            (Scope::Primaries, 0),
             (Scope::Ids(["eni-1".into()].into()), 1),
         ] {
             let (mut fleet, reading, at) = fleet(What::Enis(scope.clone()));

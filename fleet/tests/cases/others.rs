@@ -1,9 +1,10 @@
 //! ENIs of others in the VPC: they come with each listing, and nothing else is read of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ec2_fake::world::World;
-use ec2_fake::{Ask, Call, Change, Create, Fault, FaultKind, LoggedPage, Modify, Request};
+use ec2_fake::{Ask, Call, Change, Create, Eni, Fault, FaultKind, LoggedPage, Modify, Request};
 use serde_json::json;
 
 use super::bed::{Bed, document, world_of};
@@ -32,7 +33,7 @@ fn empty_bed(mut world: World) -> Bed {
 }
 
 /// Others create ENIs.
-fn crowd(bed: &mut Bed, subnet: &str, count: usize) {
+pub(super) fn crowd(bed: &mut Bed, subnet: &str, count: usize) {
     let create = Create {
         subnet: subnet.to_owned(),
         ipv4: Ask {
@@ -146,30 +147,38 @@ fn listings_are_the_rarer_the_more_enis_others_have() {
     assert!(calls <= 720, "{calls} calls in an hour");
 }
 
+/// The ENI at an index of an instance.
+pub(super) fn eni_at(bed: &Bed, instance: &str, index: u16) -> Arc<Eni> {
+    let holds = |eni: &&Arc<Eni>| {
+        let attachment = eni.attachment.as_ref();
+        attachment.is_some_and(|it| it.index == index && it.instance == instance)
+    };
+    Arc::clone(bed.cloud.interfaces().find(holds).unwrap())
+}
+
+/// Others change the security group of an instance's primary ENI. The second one has it within two
+/// minutes.
+pub(super) fn assert_groups_follow(bed: &mut Bed, instance: &str, group: &str) {
+    let change = Modify {
+        eni: eni_at(bed, instance, 0).id.clone(),
+        change: Change::Groups(vec![group.to_owned()]),
+    };
+    let request = Request {
+        call: Call::Modify(change),
+        dry_run: false,
+    };
+    let date = bed.at().date;
+    bed.cloud.call(date, "others", &request).outcome.unwrap();
+    bed.until(2 * MINUTE, "the groups", |bed| {
+        eni_at(bed, instance, 1).groups == [group]
+    });
+}
+
 #[test]
 fn groups_follow_those_of_the_primary_eni_within_two_minutes_beside_many_others() {
     for seconds in [1, 40, 100, 280] {
         let mut bed = crowded();
         bed.run(5 * MINUTE + Duration::from_secs(seconds));
-        let of_index = |bed: &Bed, index: u16| {
-            let holds = |eni: &&std::sync::Arc<ec2_fake::Eni>| {
-                let attachment = eni.attachment.as_ref();
-                attachment.is_some_and(|it| it.index == index)
-            };
-            bed.cloud.interfaces().find(holds).unwrap().as_ref().clone()
-        };
-        let date = bed.at().date;
-        let change = Modify {
-            eni: of_index(&bed, 0).id,
-            change: Change::Groups(vec!["sg-2".to_owned()]),
-        };
-        let request = Request {
-            call: Call::Modify(change),
-            dry_run: false,
-        };
-        bed.cloud.call(date, "others", &request).outcome.unwrap();
-        bed.until(2 * MINUTE, "the groups", |bed| {
-            of_index(bed, 1).groups == ["sg-2"]
-        });
+        assert_groups_follow(&mut bed, "i-one", "sg-2");
     }
 }

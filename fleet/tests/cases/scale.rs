@@ -8,6 +8,7 @@ use ec2_fake::world::World;
 use serde_json::json;
 
 use super::bed::{Bed, CLUSTER, document, world, world_of};
+use super::others::{assert_groups_follow, crowd};
 use fleet::Settings;
 
 /// Bytes of an ENI with a prefix in an answer of EC2.
@@ -25,6 +26,8 @@ fn wide() -> World {
         })
     });
     document["subnets"] = subnets.collect();
+    let groups = document["groups"].as_array_mut().unwrap();
+    groups.push(json!({"id": "sg-2", "vpc": "vpc-1", "name": "other"}));
     let mut world = world_of(document);
     // EC2's default of 5,000 is less than the nodes' own ENIs.
     world.settings.interface_quota = 20_000;
@@ -246,6 +249,22 @@ fn a_cluster_comes_up_with_500_nodes_within_130_seconds_and_costs_nothing_then()
     assert_costs(&mut bed);
 }
 
+/// Listings of all ENIs come every 200 seconds, and the primary ENIs are too many to be read by id.
+#[test]
+fn groups_of_many_nodes_follow_the_primary_enis_within_two_minutes_beside_many_others() {
+    let mut world = wide();
+    world.settings.throttle = false;
+    let mut bed = bed(1_100, &world);
+    let served = all_become_served(&bed);
+    bed.until(Duration::from_mins(10), "addresses for all", served);
+    crowd(&mut bed, "subnet-a", 8_000);
+    bed.run(Duration::from_mins(5));
+    for (number, seconds) in [1, 50, 130].into_iter().enumerate() {
+        bed.run(Duration::from_secs(seconds));
+        assert_groups_follow(&mut bed, &format!("i-{}", name(number)), "sg-2");
+    }
+}
+
 /// A cluster at rest costs few calls and no writes, and a new leader is at work soon.
 fn assert_costs(bed: &mut Bed) {
     bed.run(Duration::from_mins(5));
@@ -259,8 +278,11 @@ fn assert_costs(bed: &mut Bed) {
     assert!(calls <= 720, "{calls} calls in an hour");
     assert_eq!(bed.api.writes, writes);
     let nodes = bed.api.objects.len();
-    // A page of the listing every ten seconds, and one listing more in an hour.
-    let most = (360 * 500 + 2 * nodes) * ENI;
+    // A page of the listing every ten seconds, and one listing more in an hour. Where listings are
+    // rarer than every 90 seconds, the primary ENIs are read that often.
+    let has_primaries = 2 * nodes > 9 * 500;
+    let primaries = if has_primaries { 41 * nodes } else { 0 };
+    let most = (360 * 500 + 2 * nodes + primaries) * ENI;
     assert!(listed <= most, "{listed} bytes listed in an hour");
     let took = take_over(bed);
     assert!(took <= Duration::from_secs(40), "{took:?}");

@@ -179,6 +179,10 @@ pub(crate) fn describe(query: &Query, cluster: &str) -> Call {
             let filters = vec![filter("status", ["available"]), tag];
             (ec2_fake::What::Interfaces, filters, 500)
         }
+        What::Enis(Scope::Primaries) => {
+            let filters = vec![filter("attachment.device-index", ["0"])];
+            (ec2_fake::What::Interfaces, filters, 1_000)
+        }
         What::Enis(Scope::Instances(ids)) => {
             let filters = vec![filter("attachment.instance-id", ids)];
             (ec2_fake::What::Interfaces, filters, 1_000)
