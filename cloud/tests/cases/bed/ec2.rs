@@ -168,6 +168,7 @@ impl Ec2 {
         enis.filter(|eni| match scope {
             Scope::All => true,
             Scope::Loose => eni.is_loose(),
+            Scope::Primaries => eni.attachment.as_ref().is_some_and(|it| it.index == 0),
             Scope::Instances(ids) => eni.instance().is_some_and(|it| ids.contains(it)),
             Scope::Ids(ids) => ids.contains(&eni.id),
         })
