@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::thread;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
 
 /// An empty network namespace. It is not mounted, so it ends with this value, even if the process
@@ -30,9 +31,31 @@ impl Namespace {
         made.map(Self)
     }
 
-    /// A path to it, for processes that this one starts.
+    /// A path to it, for a process that inherits it. That process may outlive this value by a
+    /// moment: when the agent ends, its files are closed before its plugin is killed.
     pub(crate) fn path(&self) -> PathBuf {
-        let (process, file) = (std::process::id(), self.0.as_raw_fd());
-        PathBuf::from(format!("/proc/{process}/fd/{file}"))
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// The file that a new process inherits.
+    pub(crate) fn inherited(&self) -> Inherited {
+        Inherited(self.0.as_raw_fd())
+    }
+}
+
+/// The number of a namespace's file in a process that was just forked.
+#[derive(Debug)]
+pub(crate) struct Inherited(RawFd);
+
+impl Inherited {
+    /// Keeps the file open in the program that the process is about to execute.
+    ///
+    /// # Errors
+    /// When the file is not open.
+    pub(crate) fn keep(&self) -> io::Result<()> {
+        // SAFETY: the file was open when the process was forked, and nothing closes it before exec.
+        let file = unsafe { BorrowedFd::borrow_raw(self.0) };
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        Ok(())
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use tokio::sync::oneshot;
 use towpath_cni::request::environment::Command;
 
 use crate::answer::Printed;
-use crate::namespace::Namespace;
+use crate::namespace::{Inherited, Namespace};
 use crate::output::Output;
 use crate::request::Request;
 
@@ -153,8 +152,7 @@ fn run(
             return Err(Broken::Later(reason));
         }
     };
-    let path = namespace.as_ref().map(Namespace::path);
-    let mut child = spawn(request, command, path.as_deref()).map_err(Broken::AtStart)?;
+    let mut child = spawn(request, command, namespace.as_ref()).map_err(Broken::AtStart)?;
     let (pipe, text) = (child.stdin.take(), stdin.to_owned());
     // A plugin that does not read it says itself what it lacks.
     thread::spawn(move || pipe.map(|mut pipe| pipe.write_all(text.as_bytes())));
@@ -199,14 +197,15 @@ fn kill(child: &mut Child) {
     child.wait().ok();
 }
 
-fn spawn(request: &Request, command: Command, netns: Option<&Path>) -> io::Result<Child> {
+fn spawn(request: &Request, command: Command, netns: Option<&Namespace>) -> io::Result<Child> {
+    let path = netns.map(Namespace::path).unwrap_or_default();
     let folders = std::env::join_paths(&request.folders).map_err(io::Error::other)?;
     let mut process = Process::new(&request.plugin);
     process
         .env("CNI_COMMAND", command.name())
         .env("CNI_CONTAINERID", &request.owner.container_id)
         .env("CNI_IFNAME", &request.owner.interface)
-        .env("CNI_NETNS", netns.unwrap_or(Path::new("")))
+        .env("CNI_NETNS", path)
         .env("CNI_ARGS", &request.args)
         .env("CNI_PATH", folders)
         .stdin(Stdio::piped())
@@ -215,11 +214,13 @@ fn spawn(request: &Request, command: Command, netns: Option<&Path>) -> io::Resul
         // Of what it starts, nothing may live on when it is killed.
         .process_group(0);
     let agent = Pid::this();
-    // SAFETY: between fork and exec this calls prctl(2) and getppid(2) alone, which allocate nothing
-    // and take no lock.
+    let inherited = netns.map(Namespace::inherited);
+    // SAFETY: between fork and exec this calls fcntl(2), prctl(2) and getppid(2) alone, which
+    // allocate nothing and take no lock.
     unsafe {
         // An ADD that outlives the agent would come after the next agent's DEL.
         process.pre_exec(move || {
+            inherited.as_ref().map_or(Ok(()), Inherited::keep)?;
             set_pdeathsig(Signal::SIGKILL)?;
             // The agent may have ended before the signal was set.
             if getppid() == agent {
@@ -230,4 +231,36 @@ fn spawn(request: &Request, command: Command, netns: Option<&Path>) -> io::Resul
         });
     }
     process.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::network::Network;
+
+    const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plugin/fake-ipam");
+
+    /// The agent's files are closed a moment before its plugin is killed.
+    #[test]
+    fn a_plugin_keeps_its_namespace_when_the_agent_closes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        symlink(PLUGIN, folder.path().join("fake-ipam")).unwrap();
+        let network = Network {
+            name: "pods".to_owned(),
+            plugin: "fake-ipam".to_owned(),
+            config: String::new(),
+        };
+        let request = Request::new("one", &network, &[folder.path().to_owned()]);
+        let namespace = Namespace::new().unwrap();
+        // It reads all of its input before it looks for the namespace.
+        let mut child = spawn(&request, Command::Del, Some(&namespace)).unwrap();
+        drop(namespace);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let calls = fs::read_to_string(folder.path().join("fake-ipam.d/calls")).unwrap();
+        assert!(calls.contains(" netns=other "), "{calls}");
+    }
 }
