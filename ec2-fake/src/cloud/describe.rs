@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::filter::{Patterns, id_of};
+use super::filter::{Patterns, id_of, plain_values};
 use super::{Cloud, Eni};
 use crate::answer::{Item, Page};
-use crate::call::{Describe, What};
+use crate::call::{Describe, Filter, What};
 use crate::error::{Failure, Result};
 use crate::family::Family;
 
@@ -30,7 +30,10 @@ impl Cloud {
         };
         let age = lag.draw(&mut self.random);
         let seen = self.time.now.checked_sub(age).unwrap_or(self.time.now);
-        let mut items = self.items(describe.what, seen);
+        let mut items = match describe.what {
+            What::Interfaces => self.interfaces_at(seen, &describe.filters),
+            what => self.items(what, seen),
+        };
         if by_id {
             let is_pending = |id: &str| self.interface(id).is_some_and(|eni| eni.is_pending);
             items.retain(|item| !matches!(item, Item::Interface(eni) if is_pending(&eni.id)));
@@ -56,10 +59,7 @@ impl Cloud {
                 .iter()
                 .map(Item::Type)
                 .collect(),
-            What::Interfaces => self
-                .enis_at(seen)
-                .map(|eni| Item::Interface(Arc::clone(eni)))
-                .collect(),
+            What::Interfaces => self.interfaces_at(seen, &[]),
             What::RouteTables => self
                 .network
                 .tables
@@ -86,6 +86,23 @@ impl Cloud {
             What::Tags => self.tag_items(seen),
             What::Vpcs => self.network.vpcs.values().cloned().map(Item::Vpc).collect(),
         }
+    }
+
+    /// Every interface that filters by id leave, so that most need no look at their other values.
+    fn interfaces_at(&self, seen: Timestamp, filters: &[Filter]) -> Vec<Item> {
+        let item = |eni: &Arc<Eni>| Item::Interface(Arc::clone(eni));
+        if let Some(ids) = plain_values(filters, "network-interface-id") {
+            let found = ids.into_iter().filter_map(|id| self.enis.get(id)?.at(seen));
+            return found.map(item).collect();
+        }
+        let instances = plain_values(filters, "attachment.instance-id");
+        let is_left = |eni: &&Arc<Eni>| {
+            let attachment = eni.attachment.as_ref();
+            let is_of =
+                |ids: &BTreeSet<_>| attachment.is_some_and(|it| ids.contains(it.instance.as_str()));
+            instances.as_ref().is_none_or(is_of)
+        };
+        self.enis_at(seen).filter(is_left).map(item).collect()
     }
 
     fn enis_at(&self, seen: Timestamp) -> impl Iterator<Item = &Arc<Eni>> {

@@ -86,6 +86,13 @@ impl<'a> Patterns<'a> {
     }
 }
 
+/// The values of a filter that has no wildcard, in order; none if there is no such filter.
+pub(super) fn plain_values<'a>(filters: &'a [Filter], name: &str) -> Option<BTreeSet<&'a str>> {
+    let mut of_name = filters.iter().filter(|it| it.name == name);
+    let Values { plain, wild } = Values::new(&of_name.next()?.values);
+    wild.is_empty().then_some(plain)
+}
+
 /// Refuses filters that a listing does not have.
 pub(super) fn check(what: What, filters: &[Filter]) -> Result<()> {
     let has_tags = !matches!(what, What::InstanceTypes | What::Tags);
