@@ -20,28 +20,18 @@ struct Attack {
 }
 
 const fn programs(names: &'static [&'static str]) -> Tests {
-    of_fabric("programs", names)
+    of("bpf-tests", "programs", names)
 }
 
 const fn under_load(names: &'static [&'static str]) -> Tests {
-    of_fabric("programs_load", names)
+    of("bpf-tests", "programs_load", names)
 }
 
 const fn in_namespaces(names: &'static [&'static str]) -> Tests {
-    of_fabric("netns", names)
+    of("bpf-tests", "netns", names)
 }
 
-const fn of_fabric(target: &'static str, names: &'static [&'static str]) -> Tests {
-    let package = "bpf-tests";
-    Tests {
-        package,
-        target,
-        names,
-    }
-}
-
-const fn of_agent(target: &'static str, names: &'static [&'static str]) -> Tests {
-    let package = "towpath";
+const fn of(package: &'static str, target: &'static str, names: &'static [&'static str]) -> Tests {
     Tests {
         package,
         target,
@@ -119,13 +109,13 @@ const ATTACKS: &[Attack] = &[
     Attack {
         name: "the agent's socket and its lock",
         tests: &[
-            of_agent("api", &["body", "callers", "no_http", "root"]),
+            of("towpath", "api", &["body", "callers", "no_http", "root"]),
             in_namespaces(&["socket::", "one_agent::"]),
         ],
     },
     Attack {
         name: "hostile documents",
-        tests: &[of_agent("documents", &["hostile::"])],
+        tests: &[of("towpath-sources", "documents", &["hostile::"])],
     },
     Attack {
         name: "the state folder and the pins",
@@ -199,4 +189,38 @@ fn run_tests(runner: &Runner<'_>, executables: &[Executable], tests: &Tests) -> 
         return Results::failure(&name, &format!("no test has {:?} in its name", tests.names));
     }
     results
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{ATTACKS, Tests};
+
+    /// All text of a test program.
+    fn sources(tests: &Tests) -> String {
+        let package = match tests.package {
+            "towpath" => "agent",
+            name => name.trim_start_matches("towpath-"),
+        };
+        let folder = datapath_build::workspace_root().join(package).join("tests");
+        let files = fs::read_dir(folder.join(tests.target)).unwrap();
+        let read = |file: std::io::Result<fs::DirEntry>| fs::read_to_string(file.unwrap().path());
+        files.filter_map(|file| read(file).ok()).collect()
+    }
+
+    #[test]
+    fn each_attack_has_the_tests_that_it_names() {
+        for tests in ATTACKS.iter().flat_map(|it| it.tests) {
+            let sources = sources(tests);
+            for name in tests.names {
+                let wanted = match name.strip_suffix("::") {
+                    Some(module) => format!("mod {module};"),
+                    None => name.rsplit("::").next().unwrap_or(name).to_string(),
+                };
+                let target = tests.target;
+                assert!(sources.contains(&wanted), "{target}: {wanted}");
+            }
+        }
+    }
 }
