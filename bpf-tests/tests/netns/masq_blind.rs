@@ -259,7 +259,12 @@ fn reset_count() -> usize {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     // Only CAP_SYS_RESOURCE raises a hard limit, which the ordinary form does not need.
     let files = most.max(3 * count as u64);
-    setrlimit(Resource::RLIMIT_NOFILE, files, files).unwrap();
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, files, files);
+    assert!(
+        raised.is_ok(),
+        "{count} connections need {files} open files, and the hard limit is {most}: raise it with \
+         ulimit -Hn, or run the test with CAP_SYS_RESOURCE"
+    );
     count
 }
 
