@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipam::{Family, Time};
 
-use crate::{EniId, InstanceId};
+use crate::{Eni, EniId, InstanceId};
 
 /// The life of a limit that was learned from a refusal.
 pub const LEARNED_FOR: Duration = Duration::from_hours(1);
@@ -94,6 +94,26 @@ impl Learned {
     /// EC2 gives the ENI no more than so many blocks of a family.
     pub fn refuse_assign(&mut self, eni: EniId, family: Family, taken: u32, now: Time) {
         self.slots.insert((eni, family), (taken, now));
+    }
+
+    /// Drops limits that the ENIs of an instance exceed. The view was old when EC2 refused more: a
+    /// call without an answer, or one of the leader before, had taken the room.
+    pub fn see<'a>(&mut self, instance: &InstanceId, enis: impl Iterator<Item = &'a Eni>) {
+        let mut attached = 0;
+        for eni in enis {
+            attached += u16::from(eni.attachment.as_ref().is_some_and(|it| it.card == 0));
+            for family in Family::ALL {
+                let key = (eni.id.clone(), family);
+                let learned = self.slots.get(&key);
+                if learned.is_some_and(|(count, _)| eni.taken(family) > *count) {
+                    self.slots.remove(&key);
+                }
+            }
+        }
+        let learned = self.adapters.get(instance);
+        if learned.is_some_and(|(count, _)| attached > *count) {
+            self.adapters.remove(instance);
+        }
     }
 
     /// The ENIs that the instance can have on card 0.

@@ -31,6 +31,7 @@ pub use self::settle::{Context, Outcome, begin, settle};
 pub use self::step::{Blocks, Create, Step};
 use crate::elastic::{self, Claims, Listing};
 use crate::groups::{Groups, Wish};
+use crate::inventory::{Merged, Read};
 use crate::object::subnet::{Location, Subnets};
 use crate::place::Pressure;
 use crate::pool::Pools;
@@ -128,6 +129,16 @@ impl Memory {
             pauses: Pauses::default(),
             claims: Claims::default(),
         }
+    }
+
+    /// Merges a read. What it shows can be more than a refusal seemed to say.
+    pub fn merge(&mut self, read: &Read) -> Merged {
+        let merged = self.inventory.merge(read);
+        for instance in &merged.changed {
+            let enis = self.inventory.of_instance(instance);
+            self.learned.see(instance, enis);
+        }
+        merged
     }
 
     /// Forgets what holds no more.

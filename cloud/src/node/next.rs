@@ -155,10 +155,11 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     let Some(eni) = lost.step.eni().and_then(|id| inventory.get(id)) else {
         return true;
     };
-    let shows = match lost.step {
+    let shows = match &lost.step {
         Step::Attach { .. } => eni.attachment.is_some(),
         Step::Detach { .. } => !eni.is_attached(),
-        _ => eni.blocks != lost.before,
+        Step::Unassign { blocks, .. } => eni.blocks.is_disjoint(blocks),
+        _ => !eni.blocks.is_subset(&lost.before),
     };
     let read = inventory.read_by_id(&eni.id);
     shows || read.is_some_and(|begun| begun >= lost.reads_from)

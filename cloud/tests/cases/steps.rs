@@ -150,6 +150,26 @@ fn an_eni_that_takes_fewer_addresses_is_left_alone_and_the_next_one_is_made() {
     assert_eq!(bed.count(Action::Assign), 1);
 }
 
+/// A call of an earlier leader had taken the room, and no read had shown that.
+#[test]
+fn a_limit_that_was_learned_from_an_old_read_goes_with_the_next_one() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    refuse(&mut bed, Action::Assign, "PrivateIpAddressLimitExceeded", 1);
+    bed.settle();
+    assert_eq!((bed.available("one"), bed.enis("one")), (8, 2));
+    let is_primary = |eni: &&mut cloud::Eni| {
+        let attachment = eni.attachment.as_ref();
+        attachment.is_some_and(|it| it.index == 0)
+    };
+    let primary = bed.ec2.enis.values_mut().find(is_primary);
+    let hidden = "10.0.99.1/32".parse().unwrap();
+    primary.unwrap().blocks.insert(hidden);
+    bed.run(100);
+    bed.set_used(19);
+    bed.settle();
+    assert_eq!((bed.available("one"), bed.enis("one")), (27, 3));
+}
+
 #[test]
 fn an_instance_that_is_gone_gets_nothing_and_leaves_nothing() {
     let mut bed = Bed::with(node("one", "m5.large"));

@@ -147,7 +147,7 @@ impl Fleet {
             self.observe_loose(&enis, begun, at);
         }
         let read = Read { begun, scope, enis };
-        let merged = self.memory.inventory.merge(&read);
+        let merged = self.memory.merge(&read);
         // No doubt is left about what the inventory withdrew.
         let settled = at.now.after(2 * SETTLES);
         let withdrawn = merged.withdrawn.into_iter();

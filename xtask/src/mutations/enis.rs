@@ -52,6 +52,17 @@ pub(super) const FAULTS: &[Fault] = &[
         }],
     },
     Fault {
+        number: 0,
+        symptom: "A node lacks addresses for an hour, as an old read hid what had taken the room",
+        mutants: &[Mutant {
+            guard: "a learned limit goes once a read shows more",
+            file: "cloud/src/node/mod.rs",
+            code: "            self.learned.see(instance, enis);\n",
+            without: "            drop(enis);\n",
+            test: node("steps::a_limit_that_was_learned_from_an_old_read_goes_with_the_next_one"),
+        }],
+    },
+    Fault {
         number: 4,
         symptom: "A deficit that cannot be met is tried for ever",
         mutants: &[Mutant {

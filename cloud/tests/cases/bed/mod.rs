@@ -207,7 +207,7 @@ impl Bed {
         };
         let enis = self.ec2.read(&scope, lag);
         let begun = self.ec2.now;
-        self.memory.inventory.merge(&Read { begun, scope, enis });
+        self.memory.merge(&Read { begun, scope, enis });
     }
 
     fn read_what_is_due(&mut self) {
