@@ -21,7 +21,7 @@ const LISTED_LEAST: Duration = Duration::from_secs(30);
 /// The time between two reads of the primary ENIs where listings of all ENIs are rarer: other ENIs
 /// follow the security groups of these within two minutes.
 const PRIMARIES: Duration = Duration::from_secs(90);
-/// Primary ENIs that are read by id. More of them cost fewer calls as a listing.
+/// The most primary ENIs that are read by id. A listing of more costs fewer calls.
 const PRIMARIES_BY_ID: usize = 1_000;
 /// The longest wait after failures.
 const RETRIED_MOST: Duration = Duration::from_mins(1);
