@@ -18,6 +18,8 @@ use testkit::kubernetes::{Access, Component, ControlPlane};
 
 /// A deadline for events that take seconds.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// The last lines of an operator's log that a failure shows.
+const LINES: usize = 200;
 /// The path of `CiliumNode` objects.
 pub(crate) const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
 
@@ -188,7 +190,7 @@ impl Bed {
         let tail = |path: PathBuf| {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
-            let last = lines.len().saturating_sub(60);
+            let last = lines.len().saturating_sub(LINES);
             format!("{}:\n{}", path.display(), lines[last..].join("\n"))
         };
         logs.filter(|path| path.to_string_lossy().contains("operator"))

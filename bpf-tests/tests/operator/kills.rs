@@ -99,7 +99,7 @@ fn kills_at_any_moment_leave_no_eni_and_no_address_of_two_nodes() {
         .expect(201)
         .unwrap();
     let settings = json!({
-        "log-level": "info", "addresses": {"release": "on", "release-delay": "1s"}
+        "log-level": "debug", "addresses": {"release": "on", "release-delay": "1s"}
     });
     let mut agents: Vec<Agent> = (0..NODES).map(|_| Agent::default()).collect();
     for number in 0..NODES {
@@ -171,7 +171,7 @@ fn begin_release(bed: &Bed, agent: &mut Agent, number: usize) -> Result<()> {
     eventually(SOON, "addresses go back", begun).map(drop)
 }
 
-/// A node's object, the last calls of EC2, and the operator's log.
+/// A node's object, all ENIs and the last calls of EC2, and the operator's log.
 fn story(bed: &Bed, number: usize) -> String {
     let calls = bed.cloud.peek(|cloud| {
         let log: Vec<_> = cloud.log().collect();
@@ -179,8 +179,16 @@ fn story(bed: &Bed, number: usize) -> String {
         let calls = calls.map(|it| format!("{} {} {:?}", it.at, it.action, it.error));
         calls.collect::<Vec<_>>().join("\n")
     });
+    let enis = bed.cloud.peek(|cloud| {
+        let enis = cloud.interfaces();
+        let enis = enis.map(|it| format!("{} {:?} {:?}", it.id, it.attachment, it.addresses));
+        enis.collect::<Vec<_>>().join("\n")
+    });
     let node = bed.node(number).unwrap_or_default();
-    format!("{node:#}\nlast calls first:\n{calls}\n{}", bed.logs())
+    format!(
+        "{node:#}\n{enis}\nlast calls first:\n{calls}\n{}",
+        bed.logs()
+    )
 }
 
 /// Makes the cloud lose the answer to one of the next calls of an action.
