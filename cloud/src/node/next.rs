@@ -158,8 +158,13 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     let shows = match &lost.step {
         Step::Attach { .. } => eni.attachment.is_some(),
         Step::Detach { .. } => !eni.is_attached(),
+        // EC2 gives all or none. Blocks that it took just before are hidden if it gives them again.
+        Step::Assign { blocks, .. } => {
+            let new = eni.blocks.difference(&lost.before).count();
+            u32::try_from(new).is_ok_and(|new| new >= blocks.count)
+        }
         Step::Unassign { blocks, .. } => eni.blocks.is_disjoint(blocks),
-        _ => !eni.blocks.is_subset(&lost.before),
+        _ => false,
     };
     let read = inventory.read_by_id(&eni.id);
     shows || read.is_some_and(|begun| begun >= lost.reads_from)

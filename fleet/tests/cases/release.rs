@@ -14,6 +14,13 @@ const SOON: Duration = Duration::from_secs(20);
 /// A node with this number of addresses, all claimed by an agent of this project, and an operator
 /// that leads.
 pub(crate) fn bed(addresses: u32) -> Bed {
+    let mut bed = idle();
+    lead(&mut bed, addresses);
+    bed
+}
+
+/// A node with an agent of this project, and no operator.
+pub(crate) fn idle() -> Bed {
     let settings = Settings {
         release: ReleaseMode::On,
         ..Settings::of(CLUSTER)
@@ -22,6 +29,11 @@ pub(crate) fn bed(addresses: u32) -> Bed {
     bed.add_node("one", "m5.large", "subnet-a");
     let mark = json!({"metadata": {"annotations": {"ipam.towpath.dev/agent": "1.0.0"}}});
     bed.change("one", &mark);
+    bed
+}
+
+/// The node gets this number of addresses from an operator that leads, and its agent claims all.
+pub(crate) fn lead(bed: &mut Bed, addresses: u32) {
     bed.request("one", addresses);
     bed.run(Duration::from_secs(30));
     bed.lead();
@@ -29,10 +41,9 @@ pub(crate) fn bed(addresses: u32) -> Bed {
     bed.until(Duration::from_mins(2), "addresses", |bed| {
         bed.shown("one") >= count
     });
-    let all = singles(&bed);
-    claim(&mut bed, &all);
+    let all = singles(bed);
+    claim(bed, &all);
     bed.run(Duration::from_secs(10));
-    bed
 }
 
 /// The single addresses that the status shows, as blocks.

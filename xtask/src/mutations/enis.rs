@@ -54,13 +54,26 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         number: 0,
         symptom: "A node lacks addresses for an hour, as an old read hid what had taken the room",
-        mutants: &[Mutant {
-            guard: "a learned limit goes once a read shows more",
-            file: "cloud/src/node/mod.rs",
-            code: "            self.learned.see(instance, enis);\n",
-            without: "            drop(enis);\n",
-            test: node("steps::a_limit_that_was_learned_from_an_old_read_goes_with_the_next_one"),
-        }],
+        mutants: &[
+            Mutant {
+                guard: "a learned limit goes once a read shows more",
+                file: "cloud/src/node/mod.rs",
+                code: "            self.learned.see(instance, enis);\n",
+                without: "            drop(enis);\n",
+                test: node(
+                    "steps::a_limit_that_was_learned_from_an_old_read_goes_with_the_next_one",
+                ),
+            },
+            Mutant {
+                guard: "a call without an answer is done once all of its blocks show",
+                file: "cloud/src/node/next.rs",
+                code: "u32::try_from(new).is_ok_and(|new| new >= blocks.count)",
+                without: "u32::try_from(new).is_ok_and(|new| new > blocks.count - blocks.count)",
+                test: fleet(
+                    "reuse::addresses_that_ec2_gives_again_without_an_answer_serve_within_a_minute",
+                ),
+            },
+        ],
     },
     Fault {
         number: 4,
