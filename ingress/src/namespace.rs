@@ -9,8 +9,9 @@ use std::thread;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
 
-/// An empty network namespace. It is not mounted, so it ends with this value, even if the process
-/// is killed. A plugin that changes devices thus changes none of the host's.
+/// An empty network namespace. It is not mounted, so it ends with this value and the plugin that
+/// inherits it, even if the process is killed. A plugin that changes devices thus changes none of
+/// the host's.
 #[derive(Debug)]
 pub(crate) struct Namespace(File);
 
