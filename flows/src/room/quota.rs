@@ -6,6 +6,7 @@ use std::mem;
 use anyhow::Result;
 use datapath_common::abi::{FlowQuotas, HOST, endpoint_of_quota};
 
+use crate::census::Used;
 use crate::sweep::SweepInput;
 use crate::tables::Tables;
 use crate::thread::report::Top;
@@ -24,6 +25,18 @@ impl Limits {
     #[must_use]
     pub(crate) fn used(&self, key: u32, flows: u32) -> f64 {
         f64::from(flows) / f64::from(self.quotas.of(key).max(1))
+    }
+
+    /// Largest part of one owner's quota that the flows can use which came between two moments,
+    /// as if all were of one owner.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a level needs no more")]
+    pub(crate) fn grown(&self, before: &Used, now: &Used) -> f64 {
+        let grown = |of: fn(&Used) -> u64| of(now).saturating_sub(of(before)) as f64;
+        let flows = grown(|used| used.flows_v4 + used.flows_v6);
+        let least = self.quotas.endpoint.min(self.quotas.host);
+        let inbound = grown(|used| used.inbound) / f64::from(self.quotas.inbound.max(1));
+        inbound.max(flows / f64::from(least.max(1)))
     }
 }
 

@@ -28,7 +28,7 @@ const REST_NUDGED: u32 = 3;
 /// State between two sweeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Watch {
-    /// Fill level of the fullest map, or of the fullest quota of an endpoint, from 0 to 1.
+    /// Fill level of the fullest map, or the highest that an endpoint's quota can have, from 0 to 1.
     pub(crate) fill: f64,
     /// True if an allocation has failed since the last sweep.
     pub(crate) failed: bool,

@@ -226,10 +226,9 @@ impl<T: Tables> Runner<T> {
             report.used = used;
             report.counters = counters.clone();
         });
+        let fullest = last.fullest + self.sweeper.limits.grown(&last.used, &used);
         Some(Watch {
-            fill: used
-                .fill(&self.sweeper.tables.capacities())
-                .max(last.fullest),
+            fill: used.fill(&self.sweeper.tables.capacities()).max(fullest),
             failed: failures(counters) != last.failed,
             at_once,
             urgent: last.is_urgent,

@@ -49,10 +49,14 @@ impl Bench {
     }
 
     fn start(&mut self) {
+        self.start_with(FlowQuotas::DEFAULT);
+    }
+
+    fn start_with(&mut self, quotas: FlowQuotas) {
         let lifetimes = Lifetimes::default();
         let limits = Limits {
             ports: 24_576,
-            quotas: FlowQuotas::DEFAULT,
+            quotas,
         };
         let tracker = self.model.tracker();
         let sweeper = Sweeper::new(self.model.clone(), lifetimes, limits, tracker);
@@ -138,6 +142,28 @@ fn a_failed_allocation_wakes_it_and_a_full_quota_is_pressure() {
         .nat
         .set(Family::V6, NatStat::Failed, 1);
     until("a sweep under pressure", || sweeps() == Some(true));
+}
+
+/// The counters are sums over all endpoints, and one of these may have opened every new flow.
+#[test]
+fn flows_that_may_fill_one_quota_wake_it() {
+    for stat in [NatStat::Allocated, NatStat::InboundNoted] {
+        let mut bench = Bench::new();
+        bench.start_with(FlowQuotas {
+            endpoint: 10,
+            inbound: 10,
+            host: 100,
+        });
+        until("a first sweep", || bench.handle.report().last.is_some());
+        bench.model.maps().quotas.insert(DEVICE, 10);
+        bench.model.maps().counted.nat.set(Family::V6, stat, 8);
+        let start = Instant::now();
+        until("a sweep under pressure", || {
+            let report = bench.handle.report();
+            report.last.is_some_and(|(_, sweep)| sweep.is_pressed)
+        });
+        assert!(start.elapsed() < LONGEST / 2, "{:?}", start.elapsed());
+    }
 }
 
 #[test]
