@@ -109,27 +109,25 @@ pub struct Datapath {
 #[derive(Default)]
 struct Seen {
     maps: BTreeMap<MapKey, MapEntry>,
-    /// Of TCX hooks, by device and direction; none where there is no such device.
-    revisions: BTreeMap<(u32, Direction), Option<u64>>,
+    /// Of the TCX hooks where we have a link.
+    ours: Revisions,
+    /// Of the other TCX hooks of endpoints' devices. Others attach their programs there as well.
+    others: Revisions,
     pins: Vec<Stamp>,
 }
 
-impl Seen {
-    /// Watches both hooks of these devices. Others attach their programs also where we have none.
-    fn watch<'a>(&mut self, devices: impl Iterator<Item = &'a Link>) {
-        for device in devices {
-            for direction in Direction::ALL {
-                let hook = (device.ifindex, direction);
-                let seen = self.revisions.entry(hook);
-                seen.or_insert_with(|| revision(hook));
-            }
-        }
-    }
-}
+/// Revisions of TCX hooks, by device and direction; none where there is no such device.
+type Revisions = BTreeMap<(u32, Direction), Option<u64>>;
 
 /// The revision of a TCX hook; none where it cannot be read.
 fn revision((ifindex, direction): (u32, Direction)) -> Option<u64> {
     sys::tcx_revision(ifindex, direction).ok()
+}
+
+/// True if one of these hooks has another revision now.
+fn have_moved(seen: &Revisions) -> bool {
+    let mut seen = seen.iter();
+    seen.any(|(hook, seen)| revision(*hook) != *seen)
 }
 
 impl Datapath {
@@ -173,7 +171,7 @@ impl Datapath {
         let nat = ForNat {
             switch: NatSwitch::new(&ebpf)?,
             notes: StackNotes::new(&ebpf, stack.clone())?,
-            tables: NatTables::with(&mut ebpf, stack.clone(), jiffies_per_second()?)?,
+            tables: NatTables::with(&ebpf, stack.clone(), jiffies_per_second()?)?,
         };
         let gateways = maps::gateways::Gateways::new(&ebpf)?;
         let maps = maps::Maps::take(&mut ebpf)?;
@@ -205,13 +203,17 @@ impl Datapath {
         self.seen.maps.clone_from(&observed.maps);
         let ours = attached.revisions.into_iter();
         let ours = ours.map(|(hook, at)| ((hook.ifindex, hook.direction()), Some(at)));
-        self.seen.revisions = ours.collect();
+        self.seen.ours = ours.collect();
         observed.attachments = attached.hooks;
         observed.unpinned = attached.unpinned;
         let links = observed.links.values();
         let endpoints = links.filter(|link| endpoint_device(link).is_some());
         if self.features.tcx {
-            self.seen.watch(endpoints.clone());
+            let hooks = endpoints
+                .clone()
+                .flat_map(|link| Direction::ALL.map(|direction| (link.ifindex, direction)));
+            let others = hooks.filter(|hook| !self.seen.ours.contains_key(hook));
+            self.seen.others = others.map(|hook| (hook, revision(hook))).collect();
         }
         let tcx = self.features.tcx.then_some(&attached.links);
         observed.via_stack = attach::via_stack::list(tcx, endpoints)?;
@@ -257,23 +259,22 @@ impl Datapath {
         self.upkeep.keep(self.attachments.pins())
     }
 
-    /// True if TCX hooks or pins have changed since the last observation, for which the kernel
-    /// sends no event. Costs one system call for each hook and folder.
+    /// True if TCX hooks of ours or pins have changed since the last observation, for which the
+    /// kernel sends no event. Costs one system call for each hook and folder.
     #[must_use]
     pub fn has_moved(&self) -> bool {
         #[cfg(feature = "debug-log")]
         self.log.forward();
-        let mut revisions = self.seen.revisions.iter();
-        self.seen.pins != self.attachments.pins().stamps()
-            || revisions.any(|(hook, seen)| revision(*hook) != *seen)
+        self.seen.pins != self.attachments.pins().stamps() || have_moved(&self.seen.ours)
     }
 
-    /// True if entries of maps have changed since the last observation.
+    /// True if entries of maps have changed since the last observation, or programs at hooks of
+    /// endpoints' devices where we have none. Nothing of ours stops working by either at once.
     ///
     /// # Errors
     /// If the kernel's state cannot be read.
-    pub fn have_maps_changed(&self) -> Result<bool> {
-        Ok(self.maps.entries()? != self.seen.maps)
+    pub fn has_more_changed(&self) -> Result<bool> {
+        Ok(have_moved(&self.seen.others) || self.maps.entries()? != self.seen.maps)
     }
 
     /// The entries of the maps, now.

@@ -109,7 +109,7 @@ impl Programs {
     /// When the kernel refuses the reaper.
     pub fn nat_tables(&mut self) -> Result<NatTables> {
         let reaper = self.reaper_program()?.fd()?.as_fd().try_clone_to_owned()?;
-        NatTables::new(&mut self.ebpf, reaper, loader::bpf::jiffies_per_second()?)
+        NatTables::new(&self.ebpf, reaper, loader::bpf::jiffies_per_second()?)
     }
 
     fn reaper_program(&mut self) -> Result<&mut SchedClassifier> {

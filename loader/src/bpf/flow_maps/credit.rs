@@ -1,13 +1,14 @@
 //! Entries that the CPUs may add to shared tables before they count each.
 
-use std::os::fd::AsFd as _;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use aya::Ebpf;
-use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
-use aya::util::{nr_cpus, online_cpus};
+use aya::maps::{MapData, PerCpuArray, PerCpuValues};
+use aya::util::online_cpus;
 use datapath_common::abi::{SharedTable, map};
+
+use super::per_cpu;
 
 /// The credit of each CPU.
 pub(super) struct Credit {
@@ -21,20 +22,13 @@ pub(super) struct Credit {
 impl Credit {
     /// The credit in the map of an object.
     pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
-        let fd = match ebpf.map(map::CREDIT) {
-            Some(Map::PerCpuArray(data)) => data.fd().as_fd().try_clone_to_owned(),
-            Some(_other) => bail!("the map {} has another type", map::CREDIT),
-            None => bail!("the eBPF object has no map {}", map::CREDIT),
-        };
-        let fd = fd.with_context(|| format!("cannot hold the map {}", map::CREDIT))?;
-        let table = PerCpuArray::try_from(Map::PerCpuArray(MapData::from_fd(fd)?))?;
         let unknown = |(path, error)| {
             anyhow::Error::new(error).context(format!("cannot read the CPUs from {path}"))
         };
         Ok(Self {
-            table: Mutex::new(table),
+            table: Mutex::new(per_cpu::array(ebpf, map::CREDIT)?),
             online: online_cpus().map_err(unknown)?,
-            slots: nr_cpus().map_err(unknown)?,
+            slots: per_cpu::cpus()?,
         })
     }
 

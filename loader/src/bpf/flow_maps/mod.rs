@@ -7,4 +7,5 @@ mod credit;
 pub(in crate::bpf) mod flow_groups;
 pub(in crate::bpf) mod nat;
 pub(in crate::bpf) mod notes;
+mod per_cpu;
 pub(in crate::bpf) mod stack_flows;

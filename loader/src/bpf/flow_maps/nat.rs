@@ -134,23 +134,21 @@ impl LookupControl for NatSwitch {
 }
 
 impl NatTables {
-    /// The maps of an object whose reaper is loaded; takes the counters' map out of it.
+    /// The maps of an object whose reaper is loaded.
     ///
     /// # Errors
     /// When a map is missing or cannot be examined.
-    pub fn new(ebpf: &mut Ebpf, reaper: OwnedFd, jiffies_per_second: u32) -> Result<Self> {
+    pub fn new(ebpf: &Ebpf, reaper: OwnedFd, jiffies_per_second: u32) -> Result<Self> {
         let stack = SharedStack::new(Stack::new(ebpf, reaper)?);
         Self::with(ebpf, stack, jiffies_per_second)
     }
 
     /// The tables, with the map of notes and the reaper shared.
     pub(in crate::bpf) fn with(
-        ebpf: &mut Ebpf,
+        ebpf: &Ebpf,
         stack: SharedStack,
         jiffies_per_second: u32,
     ) -> Result<Self> {
-        let counters = Counters::take(ebpf)?;
-        let ebpf = &*ebpf;
         Ok(Self {
             flows: PerFamily {
                 v4: table(ebpf, map::FLOWS_V4)?,
@@ -171,7 +169,7 @@ impl NatTables {
             addresses: table(ebpf, map::ADDRESSES)?,
             enis: table(ebpf, map::ENIS)?,
             groups: Groups::new(ebpf)?,
-            counters,
+            counters: Counters::new(ebpf)?,
             capacities: Capacities {
                 flows_v4: capacity(ebpf, map::FLOWS_V4)?,
                 flows_v6: capacity(ebpf, map::FLOWS_V6)?,

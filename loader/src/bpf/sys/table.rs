@@ -171,6 +171,47 @@ impl<K: Plain, V: Plain> Table<K, V> {
     }
 }
 
+/// The values of a per-CPU array, each summed over the CPUs, by one call; none where the kernel has
+/// no batches for such arrays (before Linux 5.13).
+///
+/// # Errors
+/// When the kernel refuses.
+///
+/// # Safety
+/// The array's values are of 8 bytes, and there are `slots` of them.
+pub(in crate::bpf) unsafe fn per_cpu_sums(
+    map: BorrowedFd<'_>,
+    slots: u32,
+    cpus: usize,
+) -> io::Result<Option<Vec<u64>>> {
+    let length = usize::try_from(slots).map_err(io::Error::other)?;
+    let mut keys = vec![0_u32; length];
+    let mut values = vec![0_u64; length * cpus];
+    let mut next = 0_u32;
+    let mut batch = Batch {
+        from: 0,
+        to: std::ptr::from_mut(&mut next) as u64,
+        keys: keys.as_mut_ptr() as u64,
+        values: values.as_mut_ptr() as u64,
+        count: slots,
+        map: raw(map),
+        element_flags: 0,
+        flags: 0,
+    };
+    match bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut batch) {
+        Ok(_zero) => {}
+        Err(error) if is_missing(&error) => {}
+        Err(error) if error.raw_os_error() == Some(NO_BATCHES) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let sum = |values: &[u64]| {
+        values
+            .iter()
+            .fold(0, |sum: u64, one| sum.wrapping_add(*one))
+    };
+    Ok(Some(values.chunks(cpus.max(1)).map(sum).collect()))
+}
+
 impl<K: Plain, V: Plain> Table<K, V> {
     /// Shows every entry of a map that has no batches.
     fn walk(&self, mut show: impl FnMut(&K, &V)) -> io::Result<()> {
