@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::ids::PodRef;
 use apiserver::client::{self, Connection};
-use apiserver::{cause, objects, retry};
+use apiserver::retry::Retry;
+use apiserver::{cause, objects};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PartialObjectMeta;
+use kube::runtime::watcher as follow_all;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
 use kubernetes::pool::pool_selection::Metadata;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use super::keeper::Keeper;
 use crate::server::{Command, Handle};
@@ -243,13 +244,15 @@ fn follow(
     };
     let sink = Arc::downgrade(&objects.known);
     let kept = Arc::clone(&objects.kept);
-    let events = events.default_backoff();
     tokio::spawn(async move {
         let mut events = std::pin::pin!(events);
+        // The server is left alone until then.
+        let mut calm = Instant::now();
+        let mut retry = Retry::default();
         let mut listed = HashMap::new();
         loop {
             let event = tokio::select! {
-                event = events.next() => event,
+                event = async { sleep_until(calm).await; events.next().await } => event,
                 () = keeper.due() => {
                     let Some(all) = sink.upgrade() else { return };
                     keeper.write(&all).await;
@@ -261,6 +264,10 @@ fn follow(
             };
             match event {
                 Ok(event) => {
+                    // A list that begins is no answer yet.
+                    if !matches!(event, Event::Init) {
+                        retry.succeeded();
+                    }
                     let is_whole = matches!(event, Event::InitDone);
                     let Taken { gone, is_new } = take(&all, &mut listed, event);
                     if is_whole {
@@ -277,8 +284,7 @@ fn follow(
                 Err(error) => {
                     let text = cause::chain(&error);
                     tracing::debug!("pods or namespaces are not followed: {text}");
-                    // This is in addition to the wait that grows with failures.
-                    sleep(retry::requested(&error).unwrap_or_default()).await;
+                    calm = Instant::now() + retry.failed(&error);
                 }
             }
         }

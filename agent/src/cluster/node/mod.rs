@@ -15,10 +15,9 @@ use std::time::Duration;
 use anyhow::Result;
 use apiserver::client::Connection;
 use apiserver::objects;
-use apiserver::retry;
+use apiserver::retry::Retry;
 use datapath_common::mark::MarkLayout;
 use futures_util::StreamExt as _;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
 use kubernetes::node::crd_mode::FlatPool;
 use kubernetes::node::{backup, marks, node_pools};
@@ -143,25 +142,27 @@ impl NodeTask {
         let watching = self.connection.watching();
         let config = watching.fields(&format!("metadata.name={}", self.name));
         let nodes = objects::cilium_nodes(&self.connection.client);
-        let events = self
-            .connection
-            .lists
-            .follow(nodes, config)
-            .default_backoff();
-        let mut events = std::pin::pin!(events);
-        // Before this the server, which is busy, does not want to hear of us.
+        let mut events = std::pin::pin!(self.connection.lists.follow(nodes, config));
+        // The server is left alone until then.
         let mut calm = Instant::now();
+        let mut retry = Retry::default();
         loop {
             let due = self.ensuring.due;
             tokio::select! {
                 () = self.source.closed() => return,
                 event = async { sleep_until(calm).await; events.next().await } => match event {
-                    Some(Ok(event)) => self.take_event(event),
+                    Some(Ok(event)) => {
+                        // A list that begins is no answer yet.
+                        if !matches!(event, Event::Init) {
+                            retry.succeeded();
+                        }
+                        self.take_event(event);
+                    }
                     Some(Err(error)) => {
                         let text = self.connection.lists.describe(&error);
                         self.fail(&format!("the CiliumNode is not followed: {text}"));
                         let now = Instant::now();
-                        calm = now + retry::requested(&error).unwrap_or_default();
+                        calm = now + retry.failed(&error);
                         // A watch that goes on says so with the next change only.
                         self.ensuring.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
                     }
