@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ec2_fake::{Answer, Ask, Call, Create, Describe, Item, What};
 use ipam::Family;
+use jiff::Timestamp;
 use testkit::cluster::{Cluster, PodAt, deployment};
 use testkit::fabric::eventually::{check, eventually};
 use testkit::fabric::layout::Host;
@@ -53,9 +54,11 @@ fn packets_of(cluster: &Cluster, pod: &PodAt) -> anyhow::Result<()> {
 
 /// Scales the Deployment, and waits until all of its pods are ready: within a minute.
 fn scales(cluster: &Cluster, replicas: u32) {
-    let started = Instant::now();
+    let (started, since) = (Instant::now(), Timestamp::now());
     scale(cluster, replicas);
     let took = started.elapsed();
+    let parts = cluster.parts_of_start("default", "app=web", since).unwrap();
+    println!("{replicas} pods were ready after {took:?}: {parts}");
     assert!(took < HEALED, "{replicas} pods were ready after {took:?}");
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
 use ipam::Family;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Cluster, SOON, Worker};
@@ -107,6 +108,30 @@ impl Cluster {
         pods.iter().map(|pod| self.pod_at(namespace, pod)).collect()
     }
 
+    /// The parts of a start: seconds from a moment until the last pod of a label was made, scheduled
+    /// and ready. The controllers', the scheduler's and the kubelets' own waits are in them.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or a pod is without these times.
+    pub fn parts_of_start(&self, namespace: &str, label: &str, since: Timestamp) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}");
+        let list = self.admin().get(&path)?.expect(200)?;
+        let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+        let last = |of: fn(&Value) -> Option<&str>| -> Result<i64> {
+            let times = pods.iter().map(|pod| -> Result<Timestamp> {
+                Ok(of(pod).context("a pod without its time")?.parse()?)
+            });
+            let last = times.collect::<Result<Vec<_>>>()?.into_iter().max();
+            Ok(last.unwrap_or(since).duration_since(since).as_secs())
+        };
+        let made = last(|pod| pod["metadata"]["creationTimestamp"].as_str())?;
+        let scheduled = last(|pod| since_when(pod, "PodScheduled"))?;
+        let ready = last(|pod| since_when(pod, "Ready"))?;
+        Ok(format!(
+            "made by {made} s, scheduled by {scheduled} s, ready by {ready} s"
+        ))
+    }
+
     fn pod_at(&self, namespace: &str, pod: &Value) -> Result<PodAt> {
         let text = |pointer: &str| -> Result<String> {
             let value = pod.pointer(pointer).and_then(Value::as_str);
@@ -144,4 +169,11 @@ fn is_ready(pod: &Value) -> bool {
     let mut conditions = conditions.into_iter().flatten();
     pod["metadata"]["deletionTimestamp"].is_null()
         && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Time of the last change of a pod's condition.
+fn since_when<'a>(pod: &'a Value, condition: &str) -> Option<&'a str> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|one| one["type"] == condition)?;
+    found["lastTransitionTime"].as_str()
 }
