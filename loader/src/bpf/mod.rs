@@ -45,6 +45,7 @@ use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::observation::gateways::Gateway;
 use crate::observation::ownership::endpoint_device;
 use crate::stamp::Stamp;
+use attach::Revisions;
 use flow_maps::flow_groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
@@ -113,11 +114,21 @@ struct Seen {
     ours: Revisions,
     /// Of the other TCX hooks of endpoints' devices. Others attach their programs there as well.
     others: Revisions,
+    /// The highest id of a link of any owner.
+    link: u32,
     pins: Vec<Stamp>,
 }
 
-/// Revisions of TCX hooks, by device and direction; none where there is no such device.
-type Revisions = BTreeMap<(u32, Direction), Option<u64>>;
+impl Seen {
+    /// Notes the newest link; true if it is another one. The kernel numbers links upwards until the
+    /// numbers are used up (`bpf_link_alloc_id` in `kernel/bpf/syscall.c`).
+    fn takes_new_link(&mut self) -> bool {
+        let newest = sys::newest_link(self.link);
+        let is_new = newest > self.link;
+        self.link = newest;
+        is_new
+    }
+}
 
 /// The revision of a TCX hook; none where it cannot be read.
 fn revision((ifindex, direction): (u32, Direction)) -> Option<u64> {
@@ -199,6 +210,8 @@ impl Datapath {
         #[cfg(feature = "debug-log")]
         self.log.forward();
         observed.maps = self.maps.entries()?;
+        // Before the hooks, so that the next check sees a program that comes in between.
+        self.seen.takes_new_link();
         let attached = self.attachments.observe()?;
         self.seen.maps.clone_from(&observed.maps);
         let ours = attached.revisions.into_iter();
@@ -208,15 +221,11 @@ impl Datapath {
         observed.unpinned = attached.unpinned;
         let links = observed.links.values();
         let endpoints = links.filter(|link| endpoint_device(link).is_some());
-        if self.features.tcx {
-            let hooks = endpoints
-                .clone()
-                .flat_map(|link| Direction::ALL.map(|direction| (link.ifindex, direction)));
-            let others = hooks.filter(|hook| !self.seen.ours.contains_key(hook));
-            self.seen.others = others.map(|hook| (hook, revision(hook))).collect();
-        }
         let tcx = self.features.tcx.then_some(&attached.links);
-        observed.via_stack = attach::via_stack::list(tcx, endpoints)?;
+        let found = attach::via_stack::list(&attached.filters, tcx, endpoints)?;
+        (observed.via_stack, self.seen.others) = found;
+        let ours = &self.seen.ours;
+        self.seen.others.retain(|hook, _| !ours.contains_key(hook));
         Ok(())
     }
 
@@ -259,22 +268,25 @@ impl Datapath {
         self.upkeep.keep(self.attachments.pins())
     }
 
-    /// True if TCX hooks of ours or pins have changed since the last observation, for which the
-    /// kernel sends no event. Costs one system call for each hook and folder.
+    /// True if TCX hooks or pins have changed since the last observation, for which the kernel sends
+    /// no event. Costs one system call for each hook of ours and folder. The hooks where we have no
+    /// program are looked at when there is a new link; a program that comes there without a link, or
+    /// goes, is seen by the next observation only.
     #[must_use]
-    pub fn has_moved(&self) -> bool {
+    pub fn has_moved(&mut self) -> bool {
         #[cfg(feature = "debug-log")]
         self.log.forward();
-        self.seen.pins != self.attachments.pins().stamps() || have_moved(&self.seen.ours)
+        self.seen.pins != self.attachments.pins().stamps()
+            || have_moved(&self.seen.ours)
+            || (self.features.tcx && self.seen.takes_new_link() && have_moved(&self.seen.others))
     }
 
-    /// True if entries of maps have changed since the last observation, or programs at hooks of
-    /// endpoints' devices where we have none. Nothing of ours stops working by either at once.
+    /// True if entries of maps have changed since the last observation.
     ///
     /// # Errors
     /// If the kernel's state cannot be read.
-    pub fn has_more_changed(&self) -> Result<bool> {
-        Ok(have_moved(&self.seen.others) || self.maps.entries()? != self.seen.maps)
+    pub fn have_maps_changed(&self) -> Result<bool> {
+        Ok(self.maps.entries()? != self.seen.maps)
     }
 
     /// The entries of the maps, now.
@@ -417,9 +429,10 @@ impl Datapath {
         &self,
         devices: impl IntoIterator<Item = &'a Link>,
     ) -> Result<Vec<ForeignProgram>> {
-        let links = self.attachments.observe()?.links;
+        let links = self.attachments.links()?;
         let tcx = self.features.tcx.then_some(&links);
-        let socket = attach::tc::TcSocket::open()?;
-        attach::foreign::list(&socket, &socket.qdiscs()?, tcx, devices)
+        let devices: Vec<&Link> = devices.into_iter().collect();
+        let filters = attach::Filters::read_of(&devices)?;
+        Ok(attach::foreign::list(&filters, tcx, devices)?.programs)
     }
 }

@@ -53,12 +53,12 @@ fn a_change_since_the_last_look_is_known() {
     in_world(|world| {
         let mut datapath = world.load(AttachMode::Auto);
         observe(&mut datapath);
-        assert!(!datapath.has_more_changed().unwrap());
+        assert!(!datapath.have_maps_changed().unwrap());
         for entry in entries() {
             datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
-            assert!(datapath.has_more_changed().unwrap(), "{entry:?}");
+            assert!(datapath.have_maps_changed().unwrap(), "{entry:?}");
             observe(&mut datapath);
-            assert!(!datapath.has_more_changed().unwrap(), "{entry:?}");
+            assert!(!datapath.have_maps_changed().unwrap(), "{entry:?}");
         }
     });
 }

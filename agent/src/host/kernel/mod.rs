@@ -314,7 +314,7 @@ impl Host for HostKernel {
         if self.netlink.sysctls(&self.silent.enis).await? != self.silent.sysctls {
             return Ok(true);
         }
-        if self.silent.is_long_look_due() && self.programs.datapath.has_more_changed()? {
+        if self.silent.are_maps_due() && self.programs.datapath.have_maps_changed()? {
             return Ok(true);
         }
         self.untracked.keep();

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use loader::kernel::{MapEntry, Observed, Sysctl, SysctlScope};
 
-/// Interval between comparisons of the maps' contents, and of hooks without a program of ours. No
-/// other program writes our maps by accident.
-const LONG_LOOK: Duration = Duration::from_secs(9);
+/// Interval between comparisons of the maps' contents. No other program writes our maps by
+/// accident.
+const MAPS: Duration = Duration::from_secs(9);
 
 /// Observed state for which the kernel sends no event.
 #[derive(Debug, Default)]
@@ -16,8 +16,8 @@ pub(crate) struct Silent {
     pub(crate) enis: BTreeSet<u32>,
     /// The sysctls of the node and of the ENIs' devices.
     pub(crate) sysctls: BTreeMap<Sysctl, String>,
-    /// The time of the last long look.
-    long_look: Option<Instant>,
+    /// The time of the last comparison of maps.
+    maps: Option<Instant>,
 }
 
 impl Silent {
@@ -41,15 +41,15 @@ impl Silent {
                 .map(|(sysctl, value)| (*sysctl, value.clone()))
                 .collect(),
             enis,
-            long_look: Some(Instant::now()),
+            maps: Some(Instant::now()),
         }
     }
 
-    /// Returns true if maps and hooks without a program of ours are to be compared now.
-    pub(crate) fn is_long_look_due(&mut self) -> bool {
-        let is_due = self.long_look.is_none_or(|at| at.elapsed() >= LONG_LOOK);
+    /// Returns true if maps are to be compared now.
+    pub(crate) fn are_maps_due(&mut self) -> bool {
+        let is_due = self.maps.is_none_or(|at| at.elapsed() >= MAPS);
         if is_due {
-            self.long_look = Some(Instant::now());
+            self.maps = Some(Instant::now());
         }
         is_due
     }

@@ -9,10 +9,10 @@ use api::types::Mechanism;
 use datapath_common::counter::Program;
 
 use super::Found;
-use crate::bpf::attach::tc::{Filter, NewFilter, TcSocket, errno};
+use crate::bpf::attach::tc::{Filter, NewFilter, Place, Qdisc, TcSocket, errno};
 use crate::bpf::pins::Pins;
 use crate::constants;
-use crate::kernel::{self, Hook};
+use crate::kernel::{self, Hook, Link};
 
 /// Kinds of what can be at a device's ingress: both have the handle `ffff:`, so there is one only.
 const CLSACT: &str = "clsact";
@@ -64,30 +64,99 @@ pub(super) fn is_displaced(socket: &TcSocket, ifindex: u32) -> Result<bool> {
     Ok(socket.ingress_kind(ifindex)?.as_deref() == Some(INGRESS))
 }
 
-/// Our filters on all devices. One dump of the qdiscs shows the devices to check. Those with a
-/// qdisc of ours are always checked, since a dump may skip a device while another one is removed.
-///
-/// The marks of qdiscs that were removed with their devices are removed here, too.
-pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
-    let qdiscs = socket.ingress_qdiscs()?.into_iter();
-    let mut devices: BTreeMap<u32, &[Direction]> = qdiscs
-        .map(|qdisc| (qdisc.ifindex, directions(&qdisc.kind)))
-        .collect();
-    for ifindex in pins.qdiscs()? {
-        if devices.contains_key(&ifindex) {
-            continue;
+/// The qdiscs of all devices, and the filters of the hooks that have any, in the order they run.
+pub(in crate::bpf) struct Filters {
+    /// Qdiscs, as one dump showed them.
+    pub(in crate::bpf) qdiscs: Vec<Qdisc>,
+    of_hooks: BTreeMap<(u32, Direction), Vec<Filter>>,
+}
+
+impl Filters {
+    /// Reads them. Devices with a qdisc of ours are always checked, since a dump may skip a device
+    /// while another one is removed.
+    ///
+    /// The marks of qdiscs that were removed with their devices are removed here, too.
+    pub(super) fn read(socket: &TcSocket, pins: &Pins) -> Result<Self> {
+        let qdiscs = socket.qdiscs()?;
+        let ingress = qdiscs.iter().filter(|qdisc| qdisc.place == Place::Ingress);
+        let mut devices: BTreeMap<u32, &[Direction]> = ingress
+            .map(|qdisc| (qdisc.ifindex, directions(&qdisc.kind)))
+            .collect();
+        for ifindex in pins.qdiscs()? {
+            if devices.contains_key(&ifindex) {
+                continue;
+            }
+            match socket.ingress_kind(ifindex)? {
+                Some(kind) => drop(devices.insert(ifindex, directions(&kind))),
+                // A mark that stays only costs another check.
+                None => drop(remove_mark(pins, ifindex)),
+            }
         }
-        match socket.ingress_kind(ifindex)? {
-            Some(kind) => drop(devices.insert(ifindex, directions(&kind))),
-            // A mark that stays only costs another check.
-            None => drop(remove_mark(pins, ifindex)),
+        let mut filters = Self {
+            qdiscs,
+            of_hooks: BTreeMap::new(),
+        };
+        for (ifindex, directions) in devices {
+            filters.add(socket, ifindex, directions)?;
         }
+        Ok(filters)
     }
-    let mut found = Vec::new();
-    for (ifindex, directions) in devices {
-        found.extend(found_on(socket, ifindex, directions)?);
+
+    /// Reads those of some devices only.
+    pub(in crate::bpf) fn read_of(devices: &[&Link]) -> Result<Self> {
+        let socket = &TcSocket::open()?;
+        let mut filters = Self {
+            qdiscs: socket.qdiscs()?,
+            of_hooks: BTreeMap::new(),
+        };
+        let kinds = filters.qdiscs.iter();
+        let kinds = kinds.filter(|qdisc| qdisc.place == Place::Ingress);
+        let kinds: BTreeMap<_, _> = kinds.map(|it| (it.ifindex, directions(&it.kind))).collect();
+        for ifindex in devices.iter().map(|device| device.ifindex) {
+            if let Some(directions) = kinds.get(&ifindex) {
+                filters.add(socket, ifindex, directions)?;
+            }
+        }
+        Ok(filters)
     }
-    Ok(found)
+
+    fn add(&mut self, socket: &TcSocket, ifindex: u32, directions: &[Direction]) -> Result<()> {
+        for &direction in directions {
+            let filters = socket.filters(ifindex, direction)?;
+            self.of_hooks.insert((ifindex, direction), filters);
+        }
+        Ok(())
+    }
+
+    /// Filters of a hook.
+    pub(super) fn at(&self, ifindex: u32, direction: Direction) -> &[Filter] {
+        let found = self.of_hooks.get(&(ifindex, direction));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Our filters.
+    pub(super) fn ours(&self) -> Vec<Found> {
+        let hooks = self.of_hooks.iter();
+        let found = hooks.flat_map(|((ifindex, direction), filters)| {
+            filters
+                .iter()
+                .filter_map(|filter| ours(filter, *ifindex, *direction))
+        });
+        found.collect()
+    }
+}
+
+/// A filter on a device, if it is ours.
+fn ours(filter: &Filter, ifindex: u32, direction: Direction) -> Option<Found> {
+    let program = is_ours(filter, direction)?;
+    Some(Found {
+        hook: Hook { ifindex, program },
+        mechanism: Mechanism::Clsact,
+        same_version: true,
+        program: filter.program,
+        link: None,
+        revision: None,
+    })
 }
 
 /// Our filters on a device.
@@ -98,18 +167,9 @@ pub(super) fn found_on(
 ) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for &direction in directions {
-        for filter in socket.filters(ifindex, direction)? {
-            if let Some(program) = is_ours(&filter, direction) {
-                found.push(Found {
-                    hook: Hook { ifindex, program },
-                    mechanism: Mechanism::Clsact,
-                    same_version: true,
-                    program: filter.program,
-                    link: None,
-                    revision: None,
-                });
-            }
-        }
+        let filters = socket.filters(ifindex, direction)?;
+        let filters = filters.iter();
+        found.extend(filters.filter_map(|filter| ours(filter, ifindex, direction)));
     }
     Ok(found)
 }

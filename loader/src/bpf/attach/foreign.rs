@@ -10,8 +10,8 @@ use api::types::Mechanism;
 use api::types::Position;
 use aya::programs::loaded_programs;
 
-use crate::bpf::attach::tc::{Filter, Place, Qdisc, TcSocket};
-use crate::bpf::attach::{directions, is_ours};
+use crate::bpf::attach::tc::{Filter, TcSocket};
+use crate::bpf::attach::{Filters, Revisions, directions, is_ours};
 use crate::bpf::sys::{TcxProgram, query_tcx};
 use crate::kernel::Link;
 
@@ -79,73 +79,78 @@ enum Entry {
     Foreign(ForeignProgram),
 }
 
+/// Programs of others, and the revisions of the TCX hooks that were read for them.
+#[derive(Default)]
+pub(in crate::bpf) struct Foreign {
+    pub(in crate::bpf) programs: Vec<ForeignProgram>,
+    pub(in crate::bpf) revisions: Revisions,
+}
+
 /// Foreign programs on both directions of the devices. `tcx` are our links, where the kernel has
 /// any.
 pub(in crate::bpf) fn list<'a>(
-    socket: &TcSocket,
-    qdiscs: &[Qdisc],
+    filters: &Filters,
     tcx: Option<&BTreeSet<u32>>,
     devices: impl IntoIterator<Item = &'a Link>,
-) -> Result<Vec<ForeignProgram>> {
-    let ingress = qdiscs.iter().filter(|one| one.place == Place::Ingress);
-    let ingress: BTreeMap<u32, &str> = ingress.map(|o| (o.ifindex, o.kind.as_str())).collect();
+) -> Result<Foreign> {
     let names = LazyCell::new(program_names as fn() -> _);
-    let mut foreign = Vec::new();
+    let mut foreign = Foreign::default();
     for device in devices {
-        let with_filters = ingress.get(&device.ifindex);
-        let with_filters = with_filters.map_or(&[][..], |kind| directions(kind));
         for direction in Direction::ALL {
             let mut entries = Vec::new();
             if let Some(links) = tcx {
-                entries.extend(tcx_entries(device, direction, links, &names)?);
+                let (programs, revision) = tcx_programs(device, direction)?;
+                let hook = (device.ifindex, direction);
+                foreign.revisions.insert(hook, revision);
+                let programs = programs.into_iter();
+                entries
+                    .extend(programs.map(|one| tcx_entry(one, (device, direction), links, &names)));
             }
-            if with_filters.contains(&direction) {
-                entries.extend(filter_entries(socket, device, direction)?);
-            }
-            foreign.extend(place(entries));
+            entries.extend(filter_entries(filters, device, direction));
+            foreign.programs.extend(place(entries));
         }
     }
     Ok(foreign)
 }
 
-/// TCX programs run before all filters.
-fn tcx_entries(
-    device: &Link,
-    direction: Direction,
-    links: &BTreeSet<u32>,
-    names: &LazyCell<BTreeMap<u32, String>>,
-) -> Result<Vec<Entry>> {
-    let programs = match query_tcx(device.ifindex, direction) {
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+/// The TCX programs of a hook, which run before all filters, and its revision; no revision where
+/// there is no such device.
+fn tcx_programs(device: &Link, direction: Direction) -> Result<(Vec<TcxProgram>, Option<u64>)> {
+    match query_tcx(device.ifindex, direction) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok((Vec::new(), None)),
         other => {
-            other
-                .with_context(|| format!("cannot list the TCX programs of {}", device.name))?
-                .0
+            let (programs, revision) = other
+                .with_context(|| format!("cannot list the TCX programs of {}", device.name))?;
+            Ok((programs, Some(revision)))
         }
-    };
-    let entry = |program: TcxProgram| {
-        if links.contains(&program.link) {
-            return Entry::Ours;
-        }
-        Entry::Foreign(ForeignProgram {
-            device: device.kernel_name().to_owned(),
-            ifindex: device.ifindex,
-            direction,
-            mechanism: Mechanism::Tcx,
-            kind: "bpf".to_owned(),
-            name: names.get(&program.program).cloned(),
-            id: Some(program.program),
-            priority: None,
-            position: Position::Alone,
-        })
-    };
-    Ok(programs.into_iter().map(entry).collect())
+    }
 }
 
-fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Result<Vec<Entry>> {
-    let filters = socket.filters(device.ifindex, direction)?;
-    let entry = |filter: Filter| {
-        if is_ours(&filter, direction).is_some() {
+fn tcx_entry(
+    program: TcxProgram,
+    (device, direction): (&Link, Direction),
+    links: &BTreeSet<u32>,
+    names: &LazyCell<BTreeMap<u32, String>>,
+) -> Entry {
+    if links.contains(&program.link) {
+        return Entry::Ours;
+    }
+    Entry::Foreign(ForeignProgram {
+        device: device.kernel_name().to_owned(),
+        ifindex: device.ifindex,
+        direction,
+        mechanism: Mechanism::Tcx,
+        kind: "bpf".to_owned(),
+        name: names.get(&program.program).cloned(),
+        id: Some(program.program),
+        priority: None,
+        position: Position::Alone,
+    })
+}
+
+fn filter_entries(filters: &Filters, device: &Link, direction: Direction) -> Vec<Entry> {
+    let entry = |filter: &Filter| {
+        if is_ours(filter, direction).is_some() {
             return Entry::Ours;
         }
         Entry::Foreign(ForeignProgram {
@@ -153,14 +158,15 @@ fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Res
             ifindex: device.ifindex,
             direction,
             mechanism: Mechanism::Clsact,
-            kind: filter.kind,
-            name: filter.name,
+            kind: filter.kind.clone(),
+            name: filter.name.clone(),
             id: filter.program,
             priority: Some(filter.priority),
             position: Position::Alone,
         })
     };
-    Ok(filters.into_iter().map(entry).collect())
+    let filters = filters.at(device.ifindex, direction);
+    filters.iter().map(entry).collect()
 }
 
 /// The foreign entries with their position.

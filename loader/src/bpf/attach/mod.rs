@@ -18,7 +18,7 @@ use api::types::Mechanism;
 use datapath_common::abi;
 use datapath_common::counter::Program;
 
-pub(super) use clsact::{directions, is_ours, remove_unused_qdisc};
+pub(super) use clsact::{Filters, directions, is_ours, remove_unused_qdisc};
 pub(super) use tcx::remove;
 
 use crate::bpf::attach::tc::TcSocket;
@@ -26,6 +26,9 @@ use crate::bpf::object::Programs;
 use crate::bpf::pins::Pins;
 use crate::bpf::sys::TcxLink;
 use crate::kernel::{Attachment, Hook};
+
+/// Revisions of TCX hooks, by device and direction; none where there is no such device.
+pub(super) type Revisions = BTreeMap<(u32, Direction), Option<u64>>;
 
 /// The mechanisms by which programs are attached to both kinds of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,14 @@ pub(super) struct Attached {
     pub(super) unpinned: BTreeSet<Hook>,
     /// The revisions of the TCX hooks where pinned links run.
     pub(super) revisions: BTreeMap<Hook, u64>,
+    /// The filters of all devices, whoever added them.
+    pub(super) filters: Filters,
+}
+
+/// The ids of links that are pinned, and of those that are not.
+fn ids(pinned: &[Found], unpinned: &BTreeMap<Hook, u32>) -> BTreeSet<u32> {
+    let pinned = pinned.iter().filter_map(|one| one.link);
+    pinned.chain(unpinned.values().copied()).collect()
 }
 
 /// The attachments: how to make them, and with what.
@@ -117,19 +128,25 @@ impl Attachments {
 
     /// Everything.
     pub(super) fn observe(&self) -> Result<Attached> {
-        let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
+        let filters = Filters::read(&TcSocket::open()?, &self.pins)?;
         let found = tcx::found(self.pins.links()?)?;
         let unpinned = tcx::unpinned(&self.pins, &self.held)?;
-        let pinned = found.iter().filter_map(|one| one.link);
         let revisions = found
             .iter()
             .filter_map(|one| Some((one.hook, one.revision?)));
         Ok(Attached {
             revisions: revisions.collect(),
-            links: pinned.chain(unpinned.values().copied()).collect(),
+            links: ids(&found, &unpinned),
             unpinned: unpinned.into_keys().collect(),
-            hooks: self.judge_all(found.into_iter().chain(filters)),
+            hooks: self.judge_all(found.into_iter().chain(filters.ours())),
+            filters,
         })
+    }
+
+    /// The ids of the links by which our programs run.
+    pub(super) fn links(&self) -> Result<BTreeSet<u32>> {
+        let found = tcx::found(self.pins.links()?)?;
+        Ok(ids(&found, &tcx::unpinned(&self.pins, &self.held)?))
     }
 
     /// The attachments at the hooks of an endpoint's device.

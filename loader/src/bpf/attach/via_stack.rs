@@ -9,33 +9,35 @@ use anyhow::Result;
 use api::types::Direction;
 use api::types::{ForeignProgram, Position};
 
-use crate::bpf::attach::foreign;
-use crate::bpf::attach::tc::{Place, Qdisc, TcSocket};
+use crate::bpf::attach::tc::{Place, Qdisc};
+use crate::bpf::attach::{Filters, Revisions, foreign};
 use crate::kernel::Link;
 
 /// The qdisc of a device that sends at once, as those of pods do.
 const NO_QUEUE: &str = "noqueue";
 
-/// The qdiscs and programs on each of these devices. A device without a finding is left out: a dump
-/// may skip one while another one goes, and one that is down has no qdisc.
+/// The qdiscs and programs on each of these devices, and the revisions of their TCX hooks. A device
+/// without a finding is left out: a dump may skip one while another one goes, and one that is down
+/// has no qdisc.
 pub(in crate::bpf) fn list<'a>(
+    filters: &Filters,
     tcx: Option<&BTreeSet<u32>>,
     devices: impl Iterator<Item = &'a Link> + Clone,
-) -> Result<BTreeMap<u32, Option<String>>> {
-    let socket = TcSocket::open()?;
-    let qdiscs = socket.qdiscs()?;
-    let roots = qdiscs.iter().filter(|qdisc| qdisc.place == Place::Root);
+) -> Result<(BTreeMap<u32, Option<String>>, Revisions)> {
+    let roots = filters.qdiscs.iter();
+    let roots = roots.filter(|qdisc| qdisc.place == Place::Root);
     let roots: BTreeMap<u32, &Qdisc> = roots.map(|qdisc| (qdisc.ifindex, qdisc)).collect();
     let seen = devices.filter_map(|link| Some((link, *roots.get(&link.ifindex)?)));
-    let foreign = foreign::list(&socket, &qdiscs, tcx, seen.clone().map(|(link, _)| link))?;
+    let foreign = foreign::list(filters, tcx, seen.clone().map(|(link, _)| link))?;
     let mut found: BTreeMap<u32, Option<String>> = seen
         .map(|(link, root)| (link.ifindex, shaper(&root.kind)))
         .collect();
-    for program in foreign.iter().filter(|program| misses_packets(program)) {
+    let programs = foreign.programs.iter();
+    for program in programs.filter(|program| misses_packets(program)) {
         let what = found.entry(program.ifindex).or_default();
         what.get_or_insert_with(|| describe(program));
     }
-    Ok(found)
+    Ok((found, foreign.revisions))
 }
 
 /// The kind of a qdisc at the root of a pod's device, if a user put it there.

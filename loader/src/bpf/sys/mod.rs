@@ -66,6 +66,13 @@ struct LinkById {
 }
 
 #[repr(C)]
+struct NextId {
+    start: u32,
+    next: u32,
+    flags: u32,
+}
+
+#[repr(C)]
 struct LinkDetach {
     link: u32,
 }
@@ -107,6 +114,8 @@ unsafe impl Attribute for LinkCreate {}
 unsafe impl Attribute for LinkUpdate {}
 // SAFETY: no pointers.
 unsafe impl Attribute for LinkById {}
+// SAFETY: no pointers.
+unsafe impl Attribute for NextId {}
 // SAFETY: no pointers.
 unsafe impl Attribute for LinkDetach {}
 // SAFETY: the pointers are filled in by the functions below from live borrows.
@@ -328,6 +337,23 @@ impl ProgramQuery {
             Ok(_zero) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+}
+
+/// The highest id of a link above `known`, of whatever kind and namespace; `known` where there is
+/// none, or where the kernel does not let it be read.
+pub(super) fn newest_link(known: u32) -> u32 {
+    let mut newest = known;
+    loop {
+        let mut id = NextId {
+            start: newest,
+            next: 0,
+            flags: 0,
+        };
+        match bpf(bpf_cmd::BPF_LINK_GET_NEXT_ID, &mut id) {
+            Ok(_zero) if id.next > newest => newest = id.next,
+            _last => return newest,
         }
     }
 }
