@@ -1,6 +1,7 @@
 //! Workloads that the controllers and the scheduler place, and the pods that they come to.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ipam::Family;
@@ -23,6 +24,18 @@ pub struct PodAt {
     pub addresses: Vec<IpAddr>,
     /// Its network namespace.
     pub netns: Netns,
+}
+
+/// The times after which the last of some pods was made, scheduled and ready, in whole seconds. The
+/// waits of the controllers, the scheduler and the kubelets are in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// Until its object was there.
+    pub made: Duration,
+    /// Until it had a node.
+    pub scheduled: Duration,
+    /// Until it was ready.
+    pub ready: Duration,
 }
 
 impl PodAt {
@@ -108,28 +121,27 @@ impl Cluster {
         pods.iter().map(|pod| self.pod_at(namespace, pod)).collect()
     }
 
-    /// The parts of a start: seconds from a moment until the last pod of a label was made, scheduled
-    /// and ready. The controllers', the scheduler's and the kubelets' own waits are in them.
+    /// The parts of a start of the pods of a label, from a moment on.
     ///
     /// # Errors
-    /// When the API server does not answer, or a pod is without these times.
-    pub fn parts_of_start(&self, namespace: &str, label: &str, since: Timestamp) -> Result<String> {
+    /// When the API server does not answer, or a pod is without its times.
+    pub fn parts_of_start(&self, namespace: &str, label: &str, since: Timestamp) -> Result<Start> {
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}");
         let list = self.admin().get(&path)?.expect(200)?;
         let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
-        let last = |of: fn(&Value) -> Option<&str>| -> Result<i64> {
+        let last = |of: fn(&Value) -> Option<&str>| -> Result<Duration> {
             let times = pods.iter().map(|pod| -> Result<Timestamp> {
                 Ok(of(pod).context("a pod without its time")?.parse()?)
             });
             let last = times.collect::<Result<Vec<_>>>()?.into_iter().max();
-            Ok(last.unwrap_or(since).duration_since(since).as_secs())
+            let after = last.unwrap_or(since).duration_since(since);
+            Ok(Duration::try_from(after).unwrap_or_default())
         };
-        let made = last(|pod| pod["metadata"]["creationTimestamp"].as_str())?;
-        let scheduled = last(|pod| since_when(pod, "PodScheduled"))?;
-        let ready = last(|pod| since_when(pod, "Ready"))?;
-        Ok(format!(
-            "made by {made} s, scheduled by {scheduled} s, ready by {ready} s"
-        ))
+        Ok(Start {
+            made: last(|pod| pod["metadata"]["creationTimestamp"].as_str())?,
+            scheduled: last(|pod| since_when(pod, "PodScheduled"))?,
+            ready: last(|pod| since_when(pod, "Ready"))?,
+        })
     }
 
     fn pod_at(&self, namespace: &str, pod: &Value) -> Result<PodAt> {
