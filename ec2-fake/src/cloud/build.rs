@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::create::Tokens;
 use super::due::Due;
 use super::object::{Addresses, Placement};
 use super::{
@@ -42,8 +43,9 @@ impl Cloud {
             instances: BTreeMap::new(),
             enis: BTreeMap::new(),
             of_instance: BTreeMap::new(),
+            removed: VecDeque::new(),
             addresses: BTreeMap::new(),
-            tokens: BTreeMap::new(),
+            tokens: Tokens::default(),
             gate: Gate {
                 buckets: Buckets::new(world.settings.rates.clone()),
                 faults: Faults(world.faults.clone()),

@@ -1,13 +1,14 @@
 //! `CreateNetworkInterface` and `DeleteNetworkInterface`.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::due::Due;
-use super::{Cloud, Past};
+use super::{Cloud, Eni, Past};
 use crate::answer::Answer;
 use crate::call::Create;
 use crate::error::{Failure, Result};
@@ -24,6 +25,35 @@ pub(super) const MOST_TAGS: usize = 50;
 const TOKEN_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// The kinds that a caller may create.
 const KINDS: [&str; 5] = ["interface", "efa", "efa-only", "branch", "trunk"];
+
+/// The client tokens of the last day.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tokens {
+    /// The creation of each, and the id of its interface.
+    creations: BTreeMap<String, (Create, String)>,
+    /// The tokens, the oldest first.
+    order: VecDeque<(Timestamp, String)>,
+    /// Their interfaces by id, as they were last if they are known here only.
+    interfaces: BTreeMap<String, Option<Arc<Eni>>>,
+}
+
+impl Tokens {
+    fn add(&mut self, now: Timestamp, token: &str, create: &Create, id: String) {
+        self.interfaces.insert(id.clone(), None);
+        let creation = (create.clone(), id);
+        self.creations.insert(token.to_owned(), creation);
+        self.order.push_back((now, token.to_owned()));
+    }
+
+    /// Forgets those from before a time.
+    fn forget(&mut self, horizon: Timestamp) {
+        while let Some((_, token)) = self.order.pop_front_if(|(since, _)| *since <= horizon) {
+            if let Some((_, id)) = self.creations.remove(&token) {
+                self.interfaces.remove(&id);
+            }
+        }
+    }
+}
 
 impl Cloud {
     pub(super) fn create(&mut self, create: &Create) -> Result<Answer> {
@@ -56,8 +86,7 @@ impl Cloud {
         let answer = past.latest().map(Arc::clone);
         self.enis.insert(id.clone(), past);
         if let Some(token) = &create.token {
-            self.tokens
-                .insert(token.clone(), (self.time.now, create.clone(), id));
+            self.tokens.add(self.time.now, token, create, id);
         }
         created(answer, create)
     }
@@ -69,7 +98,7 @@ impl Cloud {
             .now
             .checked_sub(TOKEN_KEPT)
             .unwrap_or(self.time.now);
-        self.tokens.retain(|_, (since, ..)| *since > horizon);
+        self.tokens.forget(horizon);
         let Some(token) = &create.token else {
             return Ok(None);
         };
@@ -78,7 +107,7 @@ impl Cloud {
                 "ClientToken {token:?}: expected at most {LONGEST_TOKEN} ASCII characters"
             )));
         }
-        let Some((_, earlier, id)) = self.tokens.get(token) else {
+        let Some((earlier, id)) = self.tokens.creations.get(token) else {
             return Ok(None);
         };
         if earlier != create {
@@ -87,12 +116,14 @@ impl Cloud {
                 "the client token was used with other parameters",
             ));
         }
-        let eni = self.enis.get(id).and_then(Past::last_seen).map(Arc::clone);
-        created(eni, create).map(Some)
+        let eni = self.enis.get(id).and_then(Past::last_seen);
+        let eni = eni.or_else(|| self.tokens.interfaces.get(id)?.as_ref());
+        created(eni.map(Arc::clone), create).map(Some)
     }
 
     fn check_create(&self, create: &Create) -> Result<()> {
-        if self.interfaces().count() >= self.settings.interface_quota {
+        let quota = self.settings.interface_quota;
+        if self.enis.len() >= quota && self.interfaces().count() >= quota {
             return Err(Failure::new(
                 "NetworkInterfaceLimitExceeded",
                 "the maximum number of network interfaces of the region is reached",
@@ -230,11 +261,24 @@ impl Cloud {
                     elastic.association = None;
                 }
             }
+            self.removed.push_back((now, id.to_owned()));
+        }
+        let horizon = now.checked_sub(kept).unwrap_or(Timestamp::MIN);
+        self.forget(horizon);
+    }
+
+    /// Forgets interfaces that were removed before a time, which no read sees any more.
+    fn forget(&mut self, horizon: Timestamp) {
+        while let Some((_, id)) = self.removed.pop_front_if(|(since, _)| *since < horizon) {
+            let past = self.enis.remove(&id);
+            if let Some(of_token) = self.tokens.interfaces.get_mut(&id) {
+                *of_token = past.as_ref().and_then(Past::last_seen).map(Arc::clone);
+            }
         }
     }
 }
 
-fn created(eni: Option<Arc<super::Eni>>, create: &Create) -> Result<Answer> {
+fn created(eni: Option<Arc<Eni>>, create: &Create) -> Result<Answer> {
     let eni = eni.ok_or_else(|| Failure::new("InternalError", "the interface is gone"))?;
     Ok(Answer::Created {
         eni,

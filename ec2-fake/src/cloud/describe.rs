@@ -1,6 +1,7 @@
 //! Listings: ids, filters, pages, and how old what they see is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use super::filter::{Patterns, id_of, plain_values};
 use super::{Cloud, Eni};
 use crate::answer::{Item, Page};
-use crate::call::{Describe, Filter, What};
+use crate::call::{Describe, What};
 use crate::error::{Failure, Result};
 use crate::family::Family;
 
@@ -31,7 +32,7 @@ impl Cloud {
         let age = lag.draw(&mut self.random);
         let seen = self.time.now.checked_sub(age).unwrap_or(self.time.now);
         let mut items = match describe.what {
-            What::Interfaces => self.interfaces_at(seen, &describe.filters),
+            What::Interfaces => self.interfaces_at(seen, describe),
             what => self.items(what, seen),
         };
         if by_id {
@@ -59,7 +60,7 @@ impl Cloud {
                 .iter()
                 .map(Item::Type)
                 .collect(),
-            What::Interfaces => self.interfaces_at(seen, &[]),
+            What::Interfaces => self.enis_at(seen).map(interface).collect(),
             What::RouteTables => self
                 .network
                 .tables
@@ -88,12 +89,13 @@ impl Cloud {
         }
     }
 
-    /// Every interface that filters by id leave, so that most need no look at their other values.
-    fn interfaces_at(&self, seen: Timestamp, filters: &[Filter]) -> Vec<Item> {
-        let item = |eni: &Arc<Eni>| Item::Interface(Arc::clone(eni));
+    /// The interfaces that a listing has, as far as its page goes and one more. Filters by id come
+    /// first, so that most interfaces need no look at their other values.
+    fn interfaces_at(&self, seen: Timestamp, describe: &Describe) -> Vec<Item> {
+        let filters = &describe.filters;
         if let Some(ids) = plain_values(filters, "network-interface-id") {
             let found = ids.into_iter().filter_map(|id| self.enis.get(id)?.at(seen));
-            return found.map(item).collect();
+            return found.map(interface).collect();
         }
         let instances = plain_values(filters, "attachment.instance-id");
         let is_left = |eni: &&Arc<Eni>| {
@@ -102,7 +104,15 @@ impl Cloud {
                 |ids: &BTreeSet<_>| attachment.is_some_and(|it| ids.contains(it.instance.as_str()));
             instances.as_ref().is_none_or(is_of)
         };
-        self.enis_at(seen).filter(is_left).map(item).collect()
+        let after = describe.next.as_deref().and_then(last_of);
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let left = self.enis.range::<str, _>((after, Bound::Unbounded));
+        let left = left.filter_map(|(_, past)| past.at(seen)).filter(is_left);
+        let patterns = Patterns::new(filters);
+        let matching = left.map(interface).filter(|item| patterns.match_item(item));
+        matching
+            .take(describe.max.map_or(usize::MAX, |max| max + 1))
+            .collect()
     }
 
     fn enis_at(&self, seen: Timestamp) -> impl Iterator<Item = &Arc<Eni>> {
@@ -172,6 +182,15 @@ impl Cloud {
         found.sort_by_cached_key(id_of);
         found
     }
+}
+
+fn interface(eni: &Arc<Eni>) -> Item {
+    Item::Interface(Arc::clone(eni))
+}
+
+/// The id that a token of a page names.
+fn last_of(token: &str) -> Option<&str> {
+    token.strip_prefix("after:")
 }
 
 /// Refuses what EC2 accepts in no listing.
@@ -260,8 +279,7 @@ fn not_found(what: What, id: &str) -> Failure {
 /// A page; its token names the last id of it.
 fn paged(mut items: Vec<Item>, describe: &Describe) -> Result<Page> {
     if let Some(token) = &describe.next {
-        let after = token
-            .strip_prefix("after:")
+        let after = last_of(token)
             .ok_or_else(|| Failure::value(format!("Unable to parse pagination token {token:?}")))?;
         items.retain(|item| id_of(item).as_str() > after);
     }

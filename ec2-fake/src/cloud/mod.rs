@@ -21,12 +21,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::answer::Answer;
-use crate::call::{Call, Create, Request};
+use crate::call::{Call, Request};
 use crate::error::{Failure, Result};
 use crate::fault::{Delivery, FaultKind, Faults};
 use crate::settings::Settings;
 use crate::settings::throttle::{self, Buckets};
 use crate::world::{self, Principal};
+use create::Tokens;
 use due::Due;
 pub use due::Effect;
 pub use object::{
@@ -97,8 +98,10 @@ pub struct Cloud {
     enis: BTreeMap<String, Past<Eni>>,
     /// Interfaces of each instance, whatever the state of their attachments.
     of_instance: BTreeMap<String, Vec<String>>,
+    /// Removed interfaces that reads may still see, the oldest first.
+    removed: VecDeque<(Timestamp, String)>,
     addresses: BTreeMap<String, Elastic>,
-    tokens: BTreeMap<String, (Timestamp, Create, String)>,
+    tokens: Tokens,
     gate: Gate,
     log: VecDeque<Logged>,
 }
