@@ -110,10 +110,11 @@ pub struct Datapath {
 #[derive(Default)]
 struct Seen {
     maps: BTreeMap<MapKey, MapEntry>,
-    /// Of the TCX hooks where we have a link.
-    ours: Revisions,
-    /// Of the other TCX hooks of endpoints' devices. Others attach their programs there as well.
-    others: Revisions,
+    /// Of the TCX hooks with programs: those of our links, and of endpoints' devices those with
+    /// programs of others.
+    taken: Revisions,
+    /// Of the other TCX hooks of endpoints' devices.
+    free: Revisions,
     /// The highest id of a link of any owner.
     link: u32,
     pins: Vec<Stamp>,
@@ -216,16 +217,19 @@ impl Datapath {
         self.seen.maps.clone_from(&observed.maps);
         let ours = attached.revisions.into_iter();
         let ours = ours.map(|(hook, at)| ((hook.ifindex, hook.direction()), Some(at)));
-        self.seen.ours = ours.collect();
+        self.seen.taken = ours.collect();
         observed.attachments = attached.hooks;
         observed.unpinned = attached.unpinned;
         let links = observed.links.values();
         let endpoints = links.filter(|link| endpoint_device(link).is_some());
         let tcx = self.features.tcx.then_some(&attached.links);
-        let found = attach::via_stack::list(&attached.filters, tcx, endpoints)?;
-        (observed.via_stack, self.seen.others) = found;
-        let ours = &self.seen.ours;
-        self.seen.others.retain(|hook, _| !ours.contains_key(hook));
+        let (via_stack, hooks) = attach::via_stack::list(&attached.filters, tcx, endpoints)?;
+        observed.via_stack = via_stack;
+        // A revision that was read earlier shows more changes.
+        for (hook, revision) in hooks.taken {
+            self.seen.taken.entry(hook).or_insert(revision);
+        }
+        self.seen.free = hooks.free;
         Ok(())
     }
 
@@ -269,16 +273,16 @@ impl Datapath {
     }
 
     /// True if TCX hooks or pins have changed since the last observation, for which the kernel sends
-    /// no event. Costs one system call for each hook of ours and folder. The hooks where we have no
-    /// program are looked at when there is a new link; a program that comes there without a link, or
-    /// goes, is seen by the next observation only.
+    /// no event. Costs one system call for each folder and each hook with a program. The other hooks
+    /// are looked at when there is a new link. A program that comes there without a link is seen by
+    /// the next observation only.
     #[must_use]
     pub fn has_moved(&mut self) -> bool {
         #[cfg(feature = "debug-log")]
         self.log.forward();
         self.seen.pins != self.attachments.pins().stamps()
-            || have_moved(&self.seen.ours)
-            || (self.features.tcx && self.seen.takes_new_link() && have_moved(&self.seen.others))
+            || have_moved(&self.seen.taken)
+            || (self.features.tcx && self.seen.takes_new_link() && have_moved(&self.seen.free))
     }
 
     /// True if entries of maps have changed since the last observation.

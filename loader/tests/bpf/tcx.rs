@@ -374,6 +374,10 @@ fn a_program_where_we_have_none_shows_at_a_glance() {
         assert!(!datapath.has_moved());
         let mut other = Stranger::load();
         other.attach_tcx(&device, LinkOrder::last());
-        assert!(datapath.has_moved());
+        assert!(datapath.has_moved(), "a program came");
+        datapath.observe(&mut observed).unwrap();
+        assert!(!datapath.has_moved());
+        drop(other);
+        assert!(datapath.has_moved(), "it went");
     });
 }

@@ -83,7 +83,10 @@ enum Entry {
 #[derive(Default)]
 pub(in crate::bpf) struct Foreign {
     pub(in crate::bpf) programs: Vec<ForeignProgram>,
-    pub(in crate::bpf) revisions: Revisions,
+    /// Of hooks with programs of any owner.
+    pub(in crate::bpf) taken: Revisions,
+    /// Of hooks without one.
+    pub(in crate::bpf) free: Revisions,
 }
 
 /// Foreign programs on both directions of the devices. `tcx` are our links, where the kernel has
@@ -101,7 +104,13 @@ pub(in crate::bpf) fn list<'a>(
             if let Some(links) = tcx {
                 let (programs, revision) = tcx_programs(device, direction)?;
                 let hook = (device.ifindex, direction);
-                foreign.revisions.insert(hook, revision);
+                let is_free = programs.is_empty();
+                let revisions = if is_free {
+                    &mut foreign.free
+                } else {
+                    &mut foreign.taken
+                };
+                revisions.insert(hook, revision);
                 let programs = programs.into_iter();
                 entries
                     .extend(programs.map(|one| tcx_entry(one, (device, direction), links, &names)));

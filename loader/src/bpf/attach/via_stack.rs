@@ -9,21 +9,22 @@ use anyhow::Result;
 use api::types::Direction;
 use api::types::{ForeignProgram, Position};
 
+use crate::bpf::attach::Filters;
+use crate::bpf::attach::foreign::{self, Foreign};
 use crate::bpf::attach::tc::{Place, Qdisc};
-use crate::bpf::attach::{Filters, Revisions, foreign};
 use crate::kernel::Link;
 
 /// The qdisc of a device that sends at once, as those of pods do.
 const NO_QUEUE: &str = "noqueue";
 
-/// The qdiscs and programs on each of these devices, and the revisions of their TCX hooks. A device
-/// without a finding is left out: a dump may skip one while another one goes, and one that is down
-/// has no qdisc.
+/// The qdiscs and programs on each of these devices, and what is at their hooks. A device without a
+/// finding is left out: a dump may skip one while another one goes, and one that is down has no
+/// qdisc.
 pub(in crate::bpf) fn list<'a>(
     filters: &Filters,
     tcx: Option<&BTreeSet<u32>>,
     devices: impl Iterator<Item = &'a Link> + Clone,
-) -> Result<(BTreeMap<u32, Option<String>>, Revisions)> {
+) -> Result<(BTreeMap<u32, Option<String>>, Foreign)> {
     let roots = filters.qdiscs.iter();
     let roots = roots.filter(|qdisc| qdisc.place == Place::Root);
     let roots: BTreeMap<u32, &Qdisc> = roots.map(|qdisc| (qdisc.ifindex, qdisc)).collect();
@@ -37,7 +38,7 @@ pub(in crate::bpf) fn list<'a>(
         let what = found.entry(program.ifindex).or_default();
         what.get_or_insert_with(|| describe(program));
     }
-    Ok((found, foreign.revisions))
+    Ok((found, foreign))
 }
 
 /// The kind of a qdisc at the root of a pod's device, if a user put it there.
