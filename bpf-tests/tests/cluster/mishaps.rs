@@ -196,6 +196,8 @@ fn the_node_is_replaced(cluster: &mut Cluster) {
         cluster.rolled_out(namespace, workload).unwrap();
     }
     scales(cluster, MANY);
+    // Those of many that stay need not be spread over the nodes and their ENIs.
+    scale(cluster, 0);
     scale(cluster, FEW);
 }
 
