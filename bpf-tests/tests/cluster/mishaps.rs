@@ -1,6 +1,7 @@
 //! Mishaps of a cloud, and of what is beside it, while pods run: pods go on, and each heals within a
 //! minute.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ec2_fake::{Answer, Ask, Call, Create, Describe, Item, What};
@@ -12,7 +13,7 @@ use testkit::fabric::layout::Host;
 use testkit::fabric::traffic::Protocol;
 
 use crate::across;
-use crate::operated::{is_in_order, packets_go, scale, site, spec, two_of_each_node};
+use crate::operated::{is_in_order, packets_go, scale, site, spec};
 
 /// A mishap heals within this time.
 const HEALED: Duration = Duration::from_mins(1);
@@ -66,10 +67,18 @@ fn scales(cluster: &Cluster, replicas: u32) {
     assert!(ours < HEALED, "{replicas} pods: {took:?}, {start:?}");
 }
 
-/// Pods of each node.
+/// A pod of each ENI that has any. Those of many pods that stay need not be spread over all ENIs.
 fn chosen(cluster: &Cluster) -> Vec<PodAt> {
     let pods = cluster.pods("default", "app=web", FEW as usize).unwrap();
-    two_of_each_node(cluster, &pods)
+    let of_enis = pods
+        .into_iter()
+        .map(|pod| (across::owner(cluster, &pod, Family::V4), pod));
+    let chosen: Vec<PodAt> = BTreeMap::from_iter(of_enis).into_values().collect();
+    for worker in &cluster.workers {
+        let name = worker.name();
+        assert!(chosen.iter().any(|pod| pod.node == name), "{name}: no pods");
+    }
+    chosen
 }
 
 /// Packets of pods go all the time for which a part is away.
@@ -196,8 +205,6 @@ fn the_node_is_replaced(cluster: &mut Cluster) {
         cluster.rolled_out(namespace, workload).unwrap();
     }
     scales(cluster, MANY);
-    // Those of many that stay need not be spread over the nodes and their ENIs.
-    scale(cluster, 0);
     scale(cluster, FEW);
 }
 
