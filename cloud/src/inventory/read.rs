@@ -90,19 +90,39 @@ impl Inventory {
 
     /// Known ENIs that a read should have shown.
     fn missing(&self, scope: &Scope, present: &BTreeSet<&EniId>) -> Vec<EniId> {
-        let covered = |id: &EniId, known: &Known| match scope {
-            Scope::All => true,
-            Scope::Loose => known.shown.is_loose(),
-            Scope::Instances(instances) => {
-                let instance = known.shown.instance();
-                instance.is_some_and(|it| instances.contains(it))
+        let missing = |id: &&EniId| !present.contains(id);
+        match scope {
+            Scope::All => self.known.keys().filter(missing).cloned().collect(),
+            Scope::Loose => {
+                let known = self.known.iter();
+                let loose = known.filter(|(_, known)| known.shown.is_loose());
+                loose.map(|(id, _)| id).filter(missing).cloned().collect()
             }
-            Scope::Primaries => false,
-            Scope::Ids(ids) => ids.contains(id),
+            Scope::Instances(instances) => {
+                let ids = self.attached_to(instances);
+                ids.into_iter().filter(missing).cloned().collect()
+            }
+            Scope::Primaries => Vec::new(),
+            Scope::Ids(ids) => {
+                let known = ids.iter().filter(|id| self.known.contains_key(*id));
+                known.filter(missing).cloned().collect()
+            }
+        }
+    }
+
+    /// Known ENIs that reads last showed at instances. The index has all but those that were
+    /// deleted.
+    fn attached_to(&self, instances: &BTreeSet<InstanceId>) -> BTreeSet<&EniId> {
+        let is_at = |known: &Known| {
+            let instance = known.shown.instance();
+            instance.is_some_and(|it| instances.contains(it))
         };
-        let known = self.known.iter().filter(|(id, _)| !present.contains(id));
-        let missing = known.filter(|(id, known)| covered(id, known));
-        missing.map(|(id, _)| id.clone()).collect()
+        let indexed = instances.iter();
+        let indexed = indexed.filter_map(|it| self.by_instance.get(it)).flatten();
+        let indexed = indexed.filter(|id| self.known.get(*id).is_some_and(is_at));
+        let deleted = self.known.iter();
+        let deleted = deleted.filter(|(_, known)| known.is_deleted() && is_at(known));
+        indexed.chain(deleted.map(|(id, _)| id)).collect()
     }
 
     fn merge_missing(&mut self, id: &EniId, read: &Read, merged: &mut Merged) {
