@@ -1,7 +1,6 @@
 //! Mishaps of a cloud, and of what is beside it, while pods run: pods go on, and each heals within a
 //! minute.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ec2_fake::{Answer, Ask, Call, Create, Describe, Item, What};
@@ -70,10 +69,10 @@ fn scales(cluster: &Cluster, replicas: u32) {
 /// A pod of each ENI that has any. Those of many pods that stay need not be spread over all ENIs.
 fn chosen(cluster: &Cluster) -> Vec<PodAt> {
     let pods = cluster.pods("default", "app=web", FEW as usize).unwrap();
-    let of_enis = pods
-        .into_iter()
-        .map(|pod| (across::owner(cluster, &pod, Family::V4), pod));
-    let chosen: Vec<PodAt> = BTreeMap::from_iter(of_enis).into_values().collect();
+    let chosen = across::one_of_each_eni(cluster, &pods).into_iter();
+    let names: Vec<String> = chosen.map(|pod| pod.name.clone()).collect();
+    let chosen = pods.into_iter().filter(|pod| names.contains(&pod.name));
+    let chosen: Vec<PodAt> = chosen.collect();
     for worker in &cluster.workers {
         let name = worker.name();
         assert!(chosen.iter().any(|pod| pod.node == name), "{name}: no pods");
