@@ -21,7 +21,8 @@ pub struct Progress {
     pub(super) in_flight: Option<Step>,
     /// A call without an answer.
     pub(super) unanswered: Option<Unanswered>,
-    /// The loose ENIs have to be listed by a read that begins later than that.
+    /// The first of the tokens in a row that another call had used. A listing that begins some time
+    /// later shows the ENIs of them.
     pub(super) relist: Option<Time>,
     /// Indices that EC2 found taken.
     pub(super) taken_indices: BTreeSet<u16>,

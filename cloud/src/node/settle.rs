@@ -55,7 +55,6 @@ pub fn begin(step: &Step, node: &Node, progress: &mut Progress, memory: &mut Mem
         memory.claims.begin(allocation, eni);
     }
     progress.unanswered = None;
-    progress.relist = None;
     progress.in_flight = Some(step.clone());
 }
 
@@ -138,6 +137,7 @@ fn succeed(step: &Step, outcome: &Outcome, progress: &mut Progress, context: &mu
         _ => {}
     }
     context.memory.pauses.accept();
+    progress.relist = None;
     progress.succeed(step.action());
 }
 
@@ -168,7 +168,8 @@ fn fail(step: Step, failure: &Failure, progress: &mut Progress, context: &mut Co
         Class::AdapterLimit => refuse_attach(&step, failure, progress, context),
         Class::SlotLimit => refuse_assign(&step, failure, progress, context),
         Class::IndexTaken => try_next_index(step, failure, progress, now),
-        Class::TokenMismatch => progress.relist = Some(now),
+        // A listing shows the ENIs of all tokens that earlier leaders used.
+        Class::TokenMismatch => drop(progress.relist.get_or_insert(now)),
         Class::Denied | Class::Quota | Class::Credentials => {
             context.memory.pauses.refuse(failure, now);
         }

@@ -451,6 +451,16 @@ fn a_token_that_another_call_used_leads_to_a_listing_and_a_new_token() {
     assert_eq!((bed.available("one"), bed.count(Action::Create)), (8, 2));
 }
 
+/// Earlier leaders used them, and deleted the ENIs of them again.
+#[test]
+fn several_tokens_that_other_calls_used_lead_to_one_listing() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    refuse(&mut bed, Action::Create, "IdempotentParameterMismatch", 3);
+    bed.run(45);
+    assert_eq!((bed.available("one"), bed.count(Action::Create)), (8, 4));
+}
+
 #[test]
 fn full_subnets_and_subnets_that_match_nothing_are_named() {
     let mut bed = Bed::with(node("one", "m5.large"));
