@@ -20,6 +20,10 @@ const NODES: usize = 4;
 const LONG: usize = 10;
 /// Addresses of the pool `default` that fit onto two ENIs of a node, which leaves one for `blue`.
 const MOST: usize = 18;
+/// Addresses are there within this time, though the operator may have to wait for several things in
+/// a row: 20 seconds for those that go back, and half a minute each for the effect of a call without
+/// an answer and for the ENIs of client tokens that a killed one used.
+const CLAIMED: Duration = Duration::from_mins(2);
 
 /// A node's agent: its demand, and the addresses that it has claimed by its last write.
 #[derive(Default)]
@@ -152,7 +156,7 @@ fn begin_release(bed: &Bed, agent: &mut Agent, number: usize) -> Result<()> {
             let count = agent.claimed.len();
             check(count == wanted, || format!("{count} of {wanted} claims"))
         };
-        let written = eventually(SOON, "claims are written", claim);
+        let written = eventually(CLAIMED, "claims are written", claim);
         written.with_context(|| story(bed, number))?;
     }
     let calls = || {
