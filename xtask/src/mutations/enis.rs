@@ -73,6 +73,13 @@ pub(super) const FAULTS: &[Fault] = &[
                     "reuse::addresses_that_ec2_gives_again_without_an_answer_serve_within_a_minute",
                 ),
             },
+            Mutant {
+                guard: "one listing shows the ENIs of all client tokens that were used",
+                file: "cloud/src/node/settle.rs",
+                code: "progress.relist.get_or_insert(now)",
+                without: "progress.relist.insert(now)",
+                test: node("steps::several_tokens_that_other_calls_used_lead_to_one_listing"),
+            },
         ],
     },
     Fault {
