@@ -4,7 +4,7 @@
 //! * [`follow`]: the objects of a resource and their changes, and [`lists`]: how they arrive.
 //! * [`lease`]: leader election.
 //! * [`objects`]: where resources are, and objects as JSON.
-//! * [`retry`]: when to ask again.
+//! * [`retry`]: when to ask again, and [`mod@patient`]: watches that go by it.
 //! * [`cause`]: errors as people read them.
 //! * [`events`]: Events about objects of the cluster.
 //! * [`client::traffic`]: counts of requests.
@@ -17,5 +17,6 @@ pub mod follow;
 pub mod lease;
 pub mod lists;
 pub mod objects;
+pub mod patient;
 pub mod retry;
 pub mod write;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::ids::PodRef;
 use apiserver::client::{self, Connection};
-use apiserver::retry::Retry;
+use apiserver::patient::patient;
 use apiserver::{cause, objects};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,7 +16,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use kubernetes::pool::pool_selection::Metadata;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
 
 use super::keeper::Keeper;
 use crate::server::{Command, Handle};
@@ -245,14 +244,11 @@ fn follow(
     let sink = Arc::downgrade(&objects.known);
     let kept = Arc::clone(&objects.kept);
     tokio::spawn(async move {
-        let mut events = std::pin::pin!(events);
-        // The server is left alone until then.
-        let mut calm = Instant::now();
-        let mut retry = Retry::default();
+        let mut events = std::pin::pin!(patient(events));
         let mut listed = HashMap::new();
         loop {
             let event = tokio::select! {
-                event = async { sleep_until(calm).await; events.next().await } => event,
+                event = events.next() => event,
                 () = keeper.due() => {
                     let Some(all) = sink.upgrade() else { return };
                     keeper.write(&all).await;
@@ -264,10 +260,6 @@ fn follow(
             };
             match event {
                 Ok(event) => {
-                    // A list that begins is no answer yet.
-                    if !matches!(event, Event::Init) {
-                        retry.succeeded();
-                    }
                     let is_whole = matches!(event, Event::InitDone);
                     let Taken { gone, is_new } = take(&all, &mut listed, event);
                     if is_whole {
@@ -284,7 +276,6 @@ fn follow(
                 Err(error) => {
                     let text = cause::chain(&error);
                     tracing::debug!("pods or namespaces are not followed: {text}");
-                    calm = Instant::now() + retry.failed(&error);
                 }
             }
         }

@@ -15,7 +15,8 @@ use std::time::Duration;
 use anyhow::Result;
 use apiserver::client::Connection;
 use apiserver::objects;
-use apiserver::retry::Retry;
+use apiserver::patient::patient;
+use apiserver::retry;
 use datapath_common::mark::MarkLayout;
 use futures_util::StreamExt as _;
 use kube::runtime::watcher::Event;
@@ -142,29 +143,21 @@ impl NodeTask {
         let watching = self.connection.watching();
         let config = watching.fields(&format!("metadata.name={}", self.name));
         let nodes = objects::cilium_nodes(&self.connection.client);
-        let mut events = std::pin::pin!(self.connection.lists.follow(nodes, config));
-        // The server is left alone until then.
-        let mut calm = Instant::now();
-        let mut retry = Retry::default();
+        let events = patient(self.connection.lists.follow(nodes, config));
+        let mut events = std::pin::pin!(events);
         loop {
             let due = self.ensuring.due;
             tokio::select! {
                 () = self.source.closed() => return,
-                event = async { sleep_until(calm).await; events.next().await } => match event {
-                    Some(Ok(event)) => {
-                        // A list that begins is no answer yet.
-                        if !matches!(event, Event::Init) {
-                            retry.succeeded();
-                        }
-                        self.take_event(event);
-                    }
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.take_event(event),
                     Some(Err(error)) => {
                         let text = self.connection.lists.describe(&error);
                         self.fail(&format!("the CiliumNode is not followed: {text}"));
-                        let now = Instant::now();
-                        calm = now + retry.failed(&error);
+                        let busy = retry::requested(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
-                        self.ensuring.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
+                        let again = Instant::now() + busy.max(LOOK_AGAIN);
+                        self.ensuring.due.get_or_insert(again);
                     }
                     None => return,
                 },
