@@ -93,6 +93,7 @@ mod options;
 mod order;
 mod orphans;
 mod other_cni;
+mod parked;
 mod path_cost;
 mod path_stack;
 mod pins;

@@ -23,6 +23,7 @@ use testkit::random::Random;
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 use crate::masq_tcp::reset_at_close;
+use crate::parked::Parked;
 use crate::support::{CHANGE, is_full, within};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -253,19 +254,33 @@ fn connect_all(from: Place, listener: &TcpListener, count: usize) -> Result<Vec<
     })
 }
 
-/// The number of connections that a server resets; the process may have files for both ends.
+/// Connections that are opened before their ends are parked.
+const AT_ONCE: usize = 1000;
+
+/// Opens connections from a pod to a server, which resets each when it closes it. Returns the ends
+/// of the pod and those of the server.
+fn park_all(from: Place, listener: &TcpListener, count: usize) -> Result<[Parked; 2]> {
+    let [clients, servers] = [Parked::new()?, Parked::new()?];
+    let mut left = count;
+    while left > 0 {
+        let ends = connect_all(from, listener, left.min(AT_ONCE))?;
+        left -= ends.len();
+        let ends = ends.into_iter().map(|[client, server]| {
+            reset_at_close(&server);
+            (client, server)
+        });
+        let (of_pod, of_server): (Vec<_>, Vec<_>) = ends.unzip();
+        clients.add(&of_pod)?;
+        servers.add(&of_server)?;
+    }
+    Ok([clients, servers])
+}
+
+/// The number of connections that a server resets.
 fn reset_count() -> usize {
-    let count = if is_full() { FULL_RESET } else { RESET };
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // Only CAP_SYS_RESOURCE raises a hard limit, which the ordinary form does not need.
-    let files = most.max(3 * count as u64);
-    let raised = setrlimit(Resource::RLIMIT_NOFILE, files, files);
-    assert!(
-        raised.is_ok(),
-        "{count} connections need {files} open files, and the hard limit is {most}: raise it with \
-         ulimit -Hn, or run the test with CAP_SYS_RESOURCE"
-    );
-    count
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    if is_full() { FULL_RESET } else { RESET }
 }
 
 /// Lifetime of a closed connection where room is not short: the default, or that of the short form.
@@ -291,13 +306,9 @@ fn connections_that_a_server_resets_have_their_lifetime_where_there_is_room() {
         let listener = listener(internet(&fabric, family));
         let port = listener.local_addr().unwrap().port();
         let left = || phases(&fabric, pod.address(family), port);
-        let ends = connect_all(pod.at(family), &listener, count).unwrap();
+        let [clients, servers] = park_all(pod.at(family), &listener, count).unwrap();
         let began = Instant::now();
-        let clients = ends.into_iter().map(|[client, server]| {
-            reset_at_close(&server);
-            client
-        });
-        let clients: Vec<_> = clients.collect();
+        drop(servers);
         let ended = Instant::now();
         // Sweeps have seen the flows by then.
         thread::sleep(lifetime.saturating_sub(MARGIN + began.elapsed()));
@@ -322,18 +333,15 @@ fn connections_that_a_server_resets_make_room_where_it_is_short() {
     for family in Family::ALL {
         let listener = listener(internet(&fabric, family));
         let port = listener.local_addr().unwrap().port();
-        let ends = connect_all(pod.at(family), &listener, count).unwrap();
+        let [clients, servers] = park_all(pod.at(family), &listener, count).unwrap();
         let there = phases(&fabric, pod.address(family), port).len();
         assert_eq!(there, count);
-        let mut clients = Vec::new();
-        for [client, server] in ends {
-            reset_at_close(&server);
-            clients.push(client);
-        }
+        drop(servers);
         within(REMOVED, "every flow is gone", || {
             let left = phases(&fabric, pod.address(family), port).len();
             check(left == 0, || format!("{left} of {count} are left"))
         });
+        drop(clients);
     }
     fabric.finish().unwrap();
 }
